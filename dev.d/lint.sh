@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# Every check of the sources. One that fails does not keep the next from running. Sourced by ./dev; gives cmd_lint.
+
+FAILED_CHECKS=()
+
+# check NAME COMMAND...: runs it and remembers whether it failed.
+check() {
+  local name=$1
+  shift
+  say "lint: $name"
+  "$@" || FAILED_CHECKS+=("$name")
+}
+
+cmd_lint() {
+  # Where shellcheck cannot be had, its check fails and says so; the others still run.
+  if present shellcheck || [ "$(id -u)" -eq 0 ]; then setup build lint; else need_cargo; fi
+  check "cargo fmt" cargo fmt --all --check
+  check "cargo clippy" cargo clippy --workspace --all-targets --release --locked --quiet -- -D warnings
+  check "cargo xtask tidy" cargo xtask tidy
+  check "shellcheck" shellcheck --external-sources dev dev.d/*.sh .ci/run
+  # xtask tidy reads deny.toml itself (licences, versions, bans, sources). cargo-deny adds the advisories, which need the network.
+  if cargo deny --version >/dev/null 2>&1; then
+    check "cargo deny" cargo deny --workspace check
+  else
+    say "lint: cargo deny is not installed: deny.toml was checked by xtask tidy, without security advisories"
+  fi
+  if [ ${#FAILED_CHECKS[@]} -gt 0 ]; then
+    say "failed:"
+    printf '  %s\n' "${FAILED_CHECKS[@]}" >&2
+    exit 1
+  fi
+  say "every check passed"
+}

@@ -1,0 +1,129 @@
+# shellcheck shell=bash
+# What a machine needs, in groups, and how it gets it: apt installs what is missing and nothing else.
+# Sourced by ./dev; gives setup and need_cargo.
+
+# One line an item: GROUP PACKAGE CHECK. CHECK is a command to find on the path, or a file. A package ending in `?` may be
+# missing from a distribution: then we say what goes without it.
+wanted() {
+  cat <<'TABLE'
+build  gcc                    cc
+build  libc6-dev              /usr/include/stdio.h
+build  pkg-config             pkg-config
+build  ca-certificates        /etc/ssl/certs/ca-certificates.crt
+run    runc                   runc
+run    runsc?                 runsc
+run    e2fsprogs              mkfs.ext4
+run    util-linux             lsns
+run    mount                  losetup
+run    procps                 ps
+run    iproute2               ip
+run    nftables               nft
+run    lxcfs?                 lxcfs
+run    mmdebstrap             mmdebstrap
+run    debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
+run    npm                    npm
+run    zstd                   zstd
+run    xz-utils               xz
+test   docker-registry        docker-registry
+test   python3                python3
+test   curl                   curl
+bench  bubblewrap             bwrap
+docker docker.io              dockerd
+lint   shellcheck             shellcheck
+lint   git                    git
+fuzz   g++                    c++
+TABLE
+}
+
+present() {
+  case $1 in
+    /*) [ -e "$1" ] ;;
+    *) command -v "$1" >/dev/null ;;
+  esac
+}
+
+without() {
+  case $1 in
+    runsc)
+      say "this distribution has no package runsc (gVisor): sandboxes run under runc, and tests of runsc are skipped;" \
+        "see the installation page of gvisor.dev to add it"
+      ;;
+    lxcfs) say "this distribution has no package lxcfs: memory figures inside a sandbox will be the host's" ;;
+  esac
+}
+
+# setup GROUP...: installs what the groups lack. Does nothing, and asks nothing of apt, when all is there.
+setup() {
+  local group package check missing=() optional=()
+  while read -r group package check; do
+    case " $* " in *" $group "*) ;; *) continue ;; esac
+    present "$check" && continue
+    case $package in
+      *'?') optional+=("${package%?}") ;;
+      *) missing+=("$package") ;;
+    esac
+  done <<<"$(wanted)"
+  if [ ${#missing[@]} -gt 0 ] || [ ${#optional[@]} -gt 0 ]; then
+    install_packages
+  fi
+  case " $* " in *' build '*) need_cargo ;; esac
+}
+
+# Uses the caller's lists `missing` and `optional`.
+install_packages() {
+  if ! command -v apt-get >/dev/null; then
+    die "no apt-get here; install with your package manager: ${missing[*]-} ${optional[*]-}"
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    [ ${#missing[@]} -eq 0 ] && return
+    die "these packages are missing and only root can install them: ${missing[*]}; run: sudo ./dev setup"
+  fi
+  # A package we cannot get is tried again at each call, so the list is refreshed only when something may come of it.
+  local package known=() updated=target/.apt-updated
+  if [ ${#missing[@]} -gt 0 ] || ! [ -e "$updated" ]; then
+    say "refreshing apt's package lists"
+    apt-get update -q >&2 || say "apt-get update failed; going on with the lists that are here"
+    mkdir -p target && touch "$updated"
+  fi
+  for package in ${optional[@]+"${optional[@]}"}; do
+    if [ -n "$(apt-cache madison "$package" 2>/dev/null)" ]; then known+=("$package"); else without "$package"; fi
+  done
+  set -- ${missing[@]+"${missing[@]}"} ${known[@]+"${known[@]}"}
+  [ $# -gt 0 ] || return 0
+  say "installing: $*"
+  apt-get install -y -q --no-install-recommends "$@" >&2 || die "apt-get could not install: $*"
+  # The tests start a registry of their own; the package's service would only hold its port.
+  case " $* " in
+    *' docker-registry '*)
+      if [ -d /run/systemd/system ]; then systemctl disable --now docker-registry >/dev/null 2>&1 || true; fi
+      ;;
+  esac
+}
+
+# Rust comes from rustup: the distributions' own compilers are too old.
+need_cargo() {
+  local want have
+  want=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+  if ! command -v cargo >/dev/null || ! command -v rustc >/dev/null; then
+    say "cargo is missing; this project needs Rust $want or newer."
+    how_to_get_cargo
+    exit 1
+  fi
+  have=$(rustc --version | awk '{print $2}')
+  if [ "$(printf '%s\n%s\n' "$want" "${have%%-*}" | sort -V | head -n 1)" != "$want" ]; then
+    say "rustc is $have; this project needs $want or newer."
+    if command -v rustup >/dev/null; then say "run: rustup update stable && rustup default stable"; else how_to_get_cargo; fi
+    exit 1
+  fi
+}
+
+how_to_get_cargo() {
+  if [ -n "$(apt-cache madison rustup 2>/dev/null)" ]; then
+    say "run: apt-get install -y rustup && rustup default stable"
+    say "or, from the Rust project itself:"
+  else
+    say "run (curl comes by: apt-get install -y curl):"
+  fi
+  say "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c clippy -c rustfmt"
+  say "then run ./dev again"
+}

@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# Runs the tests as root and then looks for what they left on the machine. Sourced by ./dev; gives cmd_test.
+#
+# A test that cannot run here appends a line `NAME: REASON` to the file in SANDBOXD_SKIP_LOG and returns. The lines are
+# shown at the end; with CI=true one of them is a failure.
+
+cmd_test() {
+  need_root test
+  setup build run test bench
+  build_all
+
+  local scope=(--workspace) arg status=0 dir=target/test
+  for arg in "$@"; do
+    case $arg in -p | -p?* | --package | --package=*) scope=() ;; --) break ;; esac
+  done
+  mkdir -p "$dir"
+  rm -f "$dir/skipped"
+  : >"$dir/skipped"
+  cargo xtask census --save "$dir/census-before"
+  SANDBOXD_AGENT="$ROOT/target/bin/sandbox-agent" SANDBOXD_SKIP_LOG="$ROOT/$dir/skipped" \
+    cargo test --release --locked ${scope[@]+"${scope[@]}"} "$@" 2>&1 | tee "$dir/log" || status=1
+  [ "$status" -eq 0 ] || say "tests failed; the whole output is in $dir/log"
+  # Leaks are looked for after failures too: a failing test must not hide what it left.
+  cargo xtask census --compare "$dir/census-before" || status=1
+  report_skipped "$dir" || status=1
+  [ "$status" -eq 0 ] || die "./dev test failed"
+  say "all tests passed and left nothing behind"
+}
+
+report_skipped() {
+  sed -n 's/^test \(.*\) \.\.\. ignored\(, \)\{0,1\}/\1: /p' "$1/log" >>"$1/skipped"
+  if [ ! -s "$1/skipped" ]; then
+    return 0
+  fi
+  say "not run on this machine:"
+  sed 's/^/  /' "$1/skipped" >&2
+  if [ "${CI:-}" = true ]; then
+    say "in CI every test has to run"
+    return 1
+  fi
+}

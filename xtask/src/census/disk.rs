@@ -1,0 +1,85 @@
+//! Files: all that lies in the folders where we keep state. Called by `census` and `sweep`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+/// Where folders of ours may lie, by the beginning of their names.
+const PARENTS: [&str; 3] = ["/run", "/tmp", "/var/lib"];
+const PREFIX: &str = "sandboxd";
+/// Folder, sandboxes, one sandbox: what lies deeper is part of that sandbox.
+const DEPTH: usize = 2;
+/// What is meant to outlive a run: images fetched once, the database, keys.
+const KEPT: [&str; 6] = ["images", "layers", "blobs", "cache", "db", "tls"];
+
+/// The folders and files whose names are ours.
+pub fn roots() -> Vec<PathBuf> {
+    roots_in(&PARENTS.map(PathBuf::from))
+}
+
+fn roots_in(parents: &[PathBuf]) -> Vec<PathBuf> {
+    let entries = parents.iter().filter_map(|p| fs::read_dir(p).ok()).flatten().flatten();
+    let ours = entries.filter(|e| e.file_name().to_string_lossy().starts_with(PREFIX));
+    let mut found: Vec<_> = ours.map(|e| e.path()).collect();
+    found.sort();
+    found
+}
+
+/// What lies in them, as far as it should not outlive a run.
+pub fn files() -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for root in roots() {
+        list(&root, DEPTH, &mut found);
+    }
+    Ok(found)
+}
+
+fn list(path: &Path, depth: usize, found: &mut Vec<String>) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if KEPT.iter().any(|kept| name == *kept || name.contains(&format!(".{kept}"))) {
+        return;
+    }
+    let entries: Vec<_> = match fs::read_dir(path) {
+        Ok(entries) if depth > 0 && !path.is_symlink() => entries.flatten().collect(),
+        _ => Vec::new(),
+    };
+    // The folder of a service outlives its sandboxes.
+    let home = path.starts_with("/var/lib") && depth == DEPTH;
+    if !home {
+        found.push(path.display().to_string());
+    }
+    for entry in entries {
+        list(&entry.path(), depth - 1, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_ours_are_found_by_their_name() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["sandboxd", "sandboxd-e2e", "other"] {
+            fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        let found = roots_in(&[root.path().to_owned(), root.path().join("missing")]);
+        assert_eq!(found, [root.path().join("sandboxd"), root.path().join("sandboxd-e2e")]);
+    }
+
+    #[test]
+    fn sandboxes_are_listed_and_what_is_kept_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["sandboxes/sb_1/disk", "images/x"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        fs::write(root.path().join("state.db-wal"), "").unwrap();
+        let mut found = Vec::new();
+        list(root.path(), DEPTH, &mut found);
+        let expected = ["", "sandboxes", "sandboxes/sb_1"].map(|p| root.path().join(p));
+        let expected: Vec<_> =
+            expected.iter().map(|p| p.display().to_string().trim_end_matches('/').to_owned()).collect();
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,135 @@
+//! Processes and the namespaces they hold, from /proc. Called by `census` and `sweep`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Programs that only run here because of us: our own, and those we start.
+const PROGRAMS: [&str; 9] =
+    ["sandboxd", "sandbox-agent", "sbx", "runc", "runsc", "crun", "bwrap", "docker-registry", "mmdebstrap"];
+const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
+
+/// One process that is alive, or dead and not yet reaped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    /// In clock ticks since the machine started; with the pid it names a process for good.
+    pub started: u64,
+    /// The kernel's name for it, at most 15 bytes, kept when it is a zombie.
+    pub name: String,
+    /// File name of its program; empty where it cannot be read.
+    pub program: String,
+    /// In a cgroup of ours.
+    pub contained: bool,
+}
+
+/// Every process.
+pub fn all() -> Result<Vec<Process>> {
+    let pids = fs::read_dir("/proc").context("/proc is not readable")?.flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Ok(pids.filter_map(read).collect())
+}
+
+/// One process, or nothing when it is gone.
+fn read(pid: u32) -> Option<Process> {
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let (name, started) = parse_stat(&fs::read_to_string(folder.join("stat")).ok()?)?;
+    let exe = fs::read_link(folder.join("exe")).unwrap_or_default();
+    let program = exe
+        .file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default()
+        .trim_end_matches(" (deleted)")
+        .to_owned();
+    let contained = fs::read_to_string(folder.join("cgroup")).is_ok_and(|text| names_our_cgroup(&text));
+    Some(Process { pid, started, name, program, contained })
+}
+
+/// Name and start of `PID (NAME) STATE …`; the name may hold anything, brackets and blanks too.
+fn parse_stat(stat: &str) -> Option<(String, u64)> {
+    let (front, back) = stat.rsplit_once(')')?;
+    let name = front.split_once('(')?.1;
+    Some((name.to_owned(), back.split_whitespace().nth(19)?.parse().ok()?))
+}
+
+/// Whether one of the lines `ID:CONTROLLERS:PATH` has a folder that begins with our name.
+fn names_our_cgroup(text: &str) -> bool {
+    let paths = text.lines().filter_map(|l| l.splitn(3, ':').nth(2));
+    paths.flat_map(|p| p.split('/')).any(|folder| folder.starts_with("sandboxd"))
+}
+
+impl Process {
+    pub fn is_ours(&self) -> bool {
+        let known =
+            |program: &&str| *program == self.program || (self.program.is_empty() && *program == self.name);
+        self.contained || PROGRAMS.iter().any(known)
+    }
+}
+
+/// Our processes.
+pub fn ours() -> Result<Vec<(String, String)>> {
+    let ours = all()?.into_iter().filter(|p| p.pid != std::process::id() && p.is_ours());
+    Ok(ours.map(|p| (format!("{} since {}", p.pid, p.started), p.name)).collect())
+}
+
+/// Every namespace that a process lives in, with one process as a witness, and those pinned by name.
+pub fn namespaces() -> Result<Vec<(String, String)>> {
+    let mut found = BTreeMap::new();
+    for process in all()? {
+        for kind in NAMESPACES {
+            // Gone or a zombie: it holds none.
+            if let Ok(link) = fs::read_link(format!("/proc/{}/ns/{kind}", process.pid)) {
+                let words = format!("held by {} ({})", process.pid, process.name);
+                found.entry(link.display().to_string()).or_insert(words);
+            }
+        }
+    }
+    for entry in fs::read_dir(Path::new("/run/netns")).into_iter().flatten().flatten() {
+        found.insert(format!("/run/netns/{}", entry.file_name().display()), String::new());
+    }
+    Ok(found.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_a_strange_name_is_read() {
+        let fields = (3..22).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(parse_stat(&format!("7 (a) b (c) {fields} 4711 0")), Some(("a) b (c".to_owned(), 4711)));
+        assert_eq!(parse_stat("7 (a"), None);
+    }
+
+    #[test]
+    fn our_cgroups_are_known_by_their_folder() {
+        assert!(names_our_cgroup("4:memory:/sandboxd/sb_1\n"));
+        assert!(names_our_cgroup("0::/system.slice/sandboxd.service\n"));
+        assert!(!names_our_cgroup("0::/user/my-sandboxd\n4:memory:/\n"));
+    }
+
+    #[test]
+    fn this_process_is_found_and_is_not_ours() {
+        let all = all().unwrap();
+        let this = all.iter().find(|p| p.pid == std::process::id()).unwrap();
+        assert!(this.program.starts_with("xtask"));
+        assert!(!this.program.is_empty() && !Process { contained: false, ..this.clone() }.is_ours());
+    }
+
+    #[test]
+    fn our_programs_are_ours_dead_or_alive() {
+        let process = |program: &str, name: &str| Process {
+            pid: 1,
+            started: 1,
+            name: name.into(),
+            program: program.into(),
+            contained: false,
+        };
+        assert!(process("sandboxd", "tokio-runtime-w").is_ours());
+        assert!(process("", "sandbox-agent").is_ours());
+        assert!(!process("bash", "sandboxd").is_ours());
+        assert!(Process { contained: true, ..process("sleep", "sleep") }.is_ours());
+    }
+}

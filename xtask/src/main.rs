@@ -1,0 +1,44 @@
+//! The project's own checks and chores, run as `cargo xtask COMMAND` by `./dev`. Nothing here ships.
+
+mod census;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  tidy                    check the house rules and deny.toml; one line a violation
+  census --save FILE      write down what of sandboxd is on this machine
+  census --compare FILE   fail with a list of what has come since
+  sweep [--data]          remove what runs and tests left on this machine; --data also /var/lib/sandboxd";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match run(&args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[&str]) -> Result<ExitCode> {
+    match args {
+        ["tidy"] => tidy::run(Path::new(".")),
+        ["census", "--save", file] => census::save(Path::new(file)),
+        ["census", "--compare", file] => census::compare(Path::new(file)),
+        ["sweep"] => census::sweep::run(census::sweep::Data::Keep),
+        ["sweep", "--data"] => census::sweep::run(census::sweep::Data::Remove),
+        [] | ["help" | "--help"] => {
+            println!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => bail!("cannot {other:?}\n{USAGE}"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Dependencies between the crates of this repository point down only. The table is the one of ARCHITECTURE.md.
+
+use super::Violation;
+use super::graph::Graph;
+
+/// A crate, what of ours it may use, and what its tests may use besides.
+struct Layer {
+    name: &'static str,
+    uses: &'static [&'static str],
+    tests_use: &'static [&'static str],
+}
+
+const fn layer(
+    name: &'static str,
+    uses: &'static [&'static str],
+    tests_use: &'static [&'static str],
+) -> Layer {
+    Layer { name, uses, tests_use }
+}
+
+const LAYERS: [Layer; 16] = [
+    layer("api", &[], &[]),
+    layer("guest-proto", &[], &[]),
+    layer("rules", &["api"], &[]),
+    layer("store", &["api", "rules"], &[]),
+    layer("image", &["api", "rules"], &[]),
+    layer("net", &["api", "rules"], &[]),
+    layer("driver", &["api", "rules"], &[]),
+    layer("driver-oci", &["api", "rules", "driver"], &["guest-proto"]),
+    layer("engine", &["api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
+    // Only the program that is put together from the parts names a kind of wall.
+    layer("sandboxd", &["api", "rules", "store", "image", "net", "driver", "driver-oci", "engine"], &[]),
+    layer("sandbox-agent", &["guest-proto"], &[]),
+    layer("client", &["api"], &[]),
+    layer("sbx", &["client"], &[]),
+    layer("bench", ANY, &[]),
+    layer("e2e", ANY, &[]),
+    layer("xtask", &[], &[]),
+];
+
+/// Whole-service programs stand above all of it.
+const ANY: &[&str] = &[
+    "api",
+    "guest-proto",
+    "rules",
+    "store",
+    "image",
+    "net",
+    "driver",
+    "driver-oci",
+    "engine",
+    "client",
+    "e2e",
+];
+
+pub fn check(graph: &Graph) -> Vec<Violation> {
+    let ours: Vec<&str> = graph.members().map(|p| p.name.as_str()).collect();
+    let mut found = Vec::new();
+    for package in graph.members() {
+        let Some(layer) = LAYERS.iter().find(|l| l.name == package.name) else {
+            let remedy = format!(
+                "{} has no place yet; give it one in xtask/src/tidy/layers.rs and ARCHITECTURE.md",
+                package.name
+            );
+            found.push(Violation::new(&package.manifest, 1, "layers", remedy));
+            continue;
+        };
+        for dependency in package.declared.iter().filter(|d| ours.contains(&d.name.as_str())) {
+            let name = dependency.name.as_str();
+            let allowed =
+                layer.uses.contains(&name) || dependency.tests_only && layer.tests_use.contains(&name);
+            // A crate's own tests may name the crate itself, to switch a feature on.
+            if !allowed && name != package.name {
+                let remedy =
+                    format!("{} may not use {name}; it may use: {}", package.name, layer.uses.join(", "));
+                found.push(Violation::new(&package.manifest, 1, "layers", remedy));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::graph::{Declared, Package};
+
+    fn graph(name: &str, dependency: &str, tests_only: bool) -> Graph {
+        let declared = vec![Declared { name: dependency.into(), tests_only }];
+        let package = Package { name: name.into(), declared, ..Package::default() };
+        let mut packages = vec![package];
+        if dependency != "serde" {
+            packages.push(Package { name: dependency.into(), ..Package::default() });
+        }
+        Graph { packages }
+    }
+
+    #[test]
+    fn dependencies_that_point_up_or_sideways_are_found() {
+        assert_eq!(check(&graph("rules", "store", false)).len(), 1);
+        assert_eq!(check(&graph("engine", "driver-oci", true)).len(), 1);
+        assert_eq!(check(&graph("driver-oci", "guest-proto", false)).len(), 1);
+        assert_eq!(check(&graph("new", "api", false))[0].rule, "layers");
+    }
+
+    #[test]
+    fn dependencies_that_point_down_pass() {
+        assert!(check(&graph("engine", "rules", false)).is_empty());
+        assert!(check(&graph("driver-oci", "guest-proto", true)).is_empty());
+        assert!(check(&graph("api", "serde", false)).is_empty());
+    }
+}

@@ -1,0 +1,90 @@
+//! Cargo.toml of each crate: versions and lints come from the workspace, so that there is one of each.
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+
+use super::Violation;
+use super::source::Source;
+
+pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
+    let mut found = Vec::new();
+    for file in sources.iter().filter(|s| s.path.ends_with("/Cargo.toml")) {
+        let manifest: Table = file.text.parse().with_context(|| file.path.clone())?;
+        // A workspace of its own, as fuzz/ is.
+        if manifest.contains_key("workspace") {
+            continue;
+        }
+        let own = manifest.get("package").and_then(|p| p.get("name")).and_then(Value::as_str);
+        for (name, value) in dependencies(&manifest) {
+            // A crate's tests may name the crate itself by its path, to switch a feature on.
+            if own != Some(name) && !is_from_workspace(value) {
+                let remedy = format!(
+                    "{name}: put the version into [workspace.dependencies] and write {name}.workspace = true"
+                );
+                found.push(Violation::new(
+                    &file.path,
+                    line_of(&file.text, name),
+                    "workspace-dependency",
+                    remedy,
+                ));
+            }
+        }
+        if !manifest.get("lints").is_some_and(is_from_workspace) {
+            found.push(Violation::new(&file.path, 1, "workspace-lints", "add [lints] workspace = true"));
+        }
+    }
+    Ok(found)
+}
+
+/// Every dependency a manifest declares, of every kind and target.
+pub fn dependencies(manifest: &Table) -> Vec<(&str, &Value)> {
+    const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
+    let tables = std::iter::once(manifest).chain(targets.filter_map(Value::as_table));
+    let kinds = tables.flat_map(|table| KINDS.iter().filter_map(|kind| table.get(*kind)?.as_table()));
+    kinds.flat_map(|kind| kind.iter().map(|(name, value)| (name.as_str(), value))).collect()
+}
+
+/// The line on which a manifest names a dependency.
+pub fn line_of(text: &str, name: &str) -> usize {
+    let names = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['.', ' ', '=']));
+    text.lines().position(names).map_or(1, |at| at + 1)
+}
+
+fn is_from_workspace(value: &Value) -> bool {
+    value.get("workspace").and_then(Value::as_bool) == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<(usize, &'static str)> {
+        let text = format!("{text}\n[lints]\nworkspace = true\n");
+        let found = check(&[Source { path: "crates/x/Cargo.toml".into(), text }]).unwrap();
+        found.into_iter().map(|v| (v.line, v.rule)).collect()
+    }
+
+    #[test]
+    fn a_version_of_its_own_is_found() {
+        assert_eq!(found("[dependencies]\nserde = \"1\""), [(2, "workspace-dependency")]);
+        assert_eq!(found("[dev-dependencies]\nx = { path = \"../x\" }"), [(2, "workspace-dependency")]);
+        assert_eq!(found("[target.'cfg(unix)'.dependencies]\nx = \"1\""), [(2, "workspace-dependency")]);
+    }
+
+    #[test]
+    fn workspace_dependencies_pass() {
+        assert!(
+            found("[dependencies]\nserde.workspace = true\nx = { workspace = true, features = [\"a\"] }")
+                .is_empty()
+        );
+        assert!(found("[package]\nname = \"x\"\n[dev-dependencies]\nx = { path = \".\" }").is_empty());
+        assert!(found("[workspace]\n[dependencies]\nserde = \"1\"").is_empty());
+    }
+
+    #[test]
+    fn missing_lints_are_found() {
+        let source = Source { path: "crates/x/Cargo.toml".into(), text: "[package]\n".into() };
+        assert_eq!(check(&[source]).unwrap()[0].rule, "workspace-lints");
+    }
+}

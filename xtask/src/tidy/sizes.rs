@@ -1,0 +1,97 @@
+//! A file of at most 400 lines and a function of at most 70, tests aside.
+
+use super::Violation;
+use super::source::{Rust, Source, closing, is_test_file, opens};
+
+const FILE_LINES: usize = 400;
+const FUNCTION_LINES: usize = 70;
+
+pub fn check(file: &Rust<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let lines = (1..=file.lines.len()).filter(|line| !file.is_test(*line)).count();
+    if lines > FILE_LINES {
+        let remedy =
+            format!("{lines} lines without tests, at most {FILE_LINES}; split it by what it is about");
+        found.push(Violation::new(file.path, 1, "file-size", remedy));
+    }
+    for (name, first, last) in functions(file) {
+        let lines = last - first + 1;
+        if lines > FUNCTION_LINES && !file.is_test(first) {
+            let remedy = format!(
+                "fn {name} has {lines} lines, at most {FUNCTION_LINES}; give its steps names of their own"
+            );
+            found.push(Violation::new(file.path, first, "function-size", remedy));
+        }
+    }
+    found
+}
+
+/// Shell scripts have the same bound for a file.
+pub fn check_script(file: &Source) -> Option<Violation> {
+    let lines = file.text.lines().count();
+    let script = file.text.starts_with("#!") || file.path.ends_with(".sh");
+    (script && lines > FILE_LINES && !is_test_file(&file.path)).then(|| {
+        let remedy = format!("{lines} lines, at most {FILE_LINES}; split it by what it is about");
+        Violation::new(&file.path, 1, "file-size", remedy)
+    })
+}
+
+/// Name, first and last line of every function with a body.
+fn functions<'a>(file: &Rust<'a>) -> Vec<(&'a str, usize, usize)> {
+    let code = &file.code;
+    let mut found = Vec::new();
+    for at in 0..code.len().saturating_sub(1) {
+        // `fn(u8)` is a type.
+        if !code[at].is("fn") || !code[at + 1].is_ident() {
+            continue;
+        }
+        let mut next = at + 2;
+        while next < code.len() && !code[next].is("{") && !code[next].is(";") {
+            next = if opens(&code[next]) { closing(code, next) + 1 } else { next + 1 };
+        }
+        if code.get(next).is_some_and(|t| t.is("{")) {
+            found.push((code[at + 1].text, code[at].line, code[closing(code, next)].end_line));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(lines: usize) -> String {
+        format!("fn long(a: [u8; 2]) -> u8\nwhere u8: Copy {{\n{}}}\n", "x();\n".repeat(lines - 3))
+    }
+
+    #[test]
+    fn a_long_function_is_found_and_a_fitting_one_is_not() {
+        let check = |text: &str| check(&Rust::new("crates/x/src/a.rs", text));
+        assert!(check(&function(70)).is_empty());
+        let found = check(&function(71));
+        assert_eq!((found.len(), found[0].line, found[0].rule), (1, 1, "function-size"));
+        assert!(check(&format!("#[cfg(test)]\nmod tests {{\n{}}}", function(90))).is_empty());
+        assert!(check(&format!("trait A {{ fn a(); }}\n{}", "\n".repeat(90))).is_empty());
+    }
+
+    #[test]
+    fn a_long_file_is_found_tests_aside() {
+        let check = |text: &str| check(&Rust::new("crates/x/src/a.rs", text));
+        assert!(check(&"// x\n".repeat(400)).is_empty());
+        assert_eq!(check(&"// x\n".repeat(401))[0].rule, "file-size");
+        let tests =
+            format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", "// x\n".repeat(400), "// x\n".repeat(400));
+        assert!(check(&tests).is_empty());
+    }
+
+    #[test]
+    fn a_long_script_is_found() {
+        let script = |path: &str, lines| Source {
+            path: path.into(),
+            text: format!("#!/bin/sh\n{}", ":\n".repeat(lines)),
+        };
+        assert!(check_script(&script("dev", 399)).is_none());
+        assert!(check_script(&script("dev", 400)).is_some());
+        assert!(check_script(&Source { path: "LICENSE".into(), text: "a\n".repeat(999) }).is_none());
+    }
+}
