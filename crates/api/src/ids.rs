@@ -1,0 +1,91 @@
+//! Identifiers. A sandbox id is safe to put into a path, a host name or a cgroup name: lower-case letters and digits.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+const PREFIX: &str = "sb_";
+const OPAQUE_MIN: usize = 8;
+const OPAQUE_MAX: usize = 40;
+/// Random characters in an id we make: 20 of base 32 are 100 bits.
+const OPAQUE_MADE: usize = 20;
+
+/// `sb_` and an opaque part of lower-case letters and digits.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SandboxId(String);
+
+/// What a text lacks to be a sandbox id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a sandbox id is 'sb_' and {OPAQUE_MIN} to {OPAQUE_MAX} lower-case letters or digits")]
+pub struct BadSandboxId;
+
+impl SandboxId {
+    /// An id from random bytes; the caller brings the randomness.
+    pub fn from_random(bytes: [u8; OPAQUE_MADE]) -> Self {
+        const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+        let opaque = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
+        Self(PREFIX.chars().chain(opaque).collect())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SandboxId {
+    type Err = BadSandboxId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let opaque = text.strip_prefix(PREFIX).ok_or(BadSandboxId)?;
+        let fits = (OPAQUE_MIN..=OPAQUE_MAX).contains(&opaque.len())
+            && opaque.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        if fits { Ok(Self(text.to_owned())) } else { Err(BadSandboxId) }
+    }
+}
+
+impl TryFrom<String> for SandboxId {
+    type Error = BadSandboxId;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<SandboxId> for String {
+    fn from(id: SandboxId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_id_parses_and_keeps_its_text() {
+        let id = SandboxId::from_random([7; OPAQUE_MADE]);
+        assert_eq!(id.as_str().parse::<SandboxId>(), Ok(id.clone()));
+        assert!(id.as_str().starts_with(PREFIX));
+    }
+
+    #[test]
+    fn texts_that_could_leave_a_directory_are_no_ids() {
+        for text in ["", "sb_", "sb_../../etc", "sb_ABCDEFGH", "sx_abcdefgh", "sb_abc", "sb_abcdefg\n", "sb_abcd.efgh"] {
+            assert_eq!(text.parse::<SandboxId>(), Err(BadSandboxId), "{text:?}");
+        }
+    }
+}
