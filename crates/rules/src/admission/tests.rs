@@ -1,0 +1,171 @@
+use super::*;
+use proptest::prelude::{Just, Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
+const SMALL: Resources = Resources { cpu: 2, memory_mb: 2048, disk_mb: 5120 };
+
+fn capacity(cpu: u64, memory_mb: u64, disk_mb: u64) -> Capacity {
+    Capacity { cpu, memory_mb, disk_mb }
+}
+
+#[test]
+fn overcommit_multiplies_and_bad_factors_give_nothing() {
+    let host = Host { cpu: 2, memory_mb: 24_000, disk_mb: 100_000 };
+    let capacity = Capacity::new(host, Overcommit { cpu: 8.0, memory: 1.5, disk: 0.5 });
+    assert_eq!(capacity, Capacity { cpu: 16, memory_mb: 36_000, disk_mb: 50_000 });
+    let nothing = Capacity::new(host, Overcommit { cpu: f64::NAN, memory: -1.0, disk: f64::NEG_INFINITY });
+    assert_eq!(nothing, Capacity { cpu: 0, memory_mb: 0, disk_mb: 0 });
+    assert_eq!(Capacity::new(host, Overcommit { cpu: f64::INFINITY, memory: 1.0, disk: 1.0 }).cpu, u64::MAX);
+}
+
+#[test]
+fn what_is_exactly_free_fits_and_one_more_does_not() {
+    let capacity = capacity(4, 4096, 10_240);
+    let one = capacity.admit(Usage::default(), SMALL).unwrap();
+    let two = capacity.admit(one, SMALL).unwrap();
+    assert_eq!(two, Usage { cpu: 4, memory_mb: 4096, disk_mb: 10_240 });
+    assert_eq!(capacity.admit(two, SMALL), Err(Exhausted { what: Resource::Cpu, asked: 2, free: 0 }));
+    assert_eq!(two.release(SMALL, Hold::Running), one);
+}
+
+#[test]
+fn the_refusal_names_what_is_missing() {
+    let missing = |capacity: Capacity| capacity.admit(Usage::default(), SMALL).unwrap_err();
+    assert_eq!(
+        missing(capacity(9, 2047, 9999)),
+        Exhausted { what: Resource::Memory, asked: 2048, free: 2047 }
+    );
+    assert_eq!(missing(capacity(9, 9999, 5119)).what, Resource::Disk);
+    assert_eq!(
+        missing(capacity(1, 9999, 9999)).to_string(),
+        "no capacity: 2 vCPUs were asked for and 1 are free; try again when other sandboxes have ended"
+    );
+}
+
+#[test]
+fn a_paused_one_frees_its_cpu_and_keeps_memory_and_disk() {
+    let capacity = capacity(2, 8192, 20_480);
+    let running = capacity.admit(Usage::default(), SMALL).unwrap();
+    let paused = running.pause(SMALL);
+    assert_eq!(paused, Usage { cpu: 0, memory_mb: 2048, disk_mb: 5120 });
+    let other = capacity.admit(paused, SMALL).unwrap();
+    assert_eq!(
+        capacity.resume(other, SMALL, Hold::Paused),
+        Err(Exhausted { what: Resource::Cpu, asked: 2, free: 0 })
+    );
+    let alone = other.release(SMALL, Hold::Running);
+    assert_eq!(capacity.resume(alone, SMALL, Hold::Paused), Ok(running));
+    assert_eq!(alone.release(SMALL, Hold::Paused), Usage::default());
+}
+
+#[test]
+fn a_stopped_one_asks_for_cpu_and_memory_again() {
+    let used = Usage::default().plus(Usage::of(SMALL, Hold::Stopped));
+    assert_eq!(used, Usage { cpu: 0, memory_mb: 0, disk_mb: 5120 });
+    assert_eq!(
+        capacity(2, 2048, 5120).resume(used, SMALL, Hold::Stopped),
+        Ok(Usage::of(SMALL, Hold::Running))
+    );
+    let full = capacity(2, 2047, 5120).resume(used, SMALL, Hold::Stopped);
+    assert_eq!(full.unwrap_err().what, Resource::Memory);
+}
+
+#[test]
+fn over_capacity_in_one_resource_still_gives_the_others() {
+    let used = Usage { cpu: 0, memory_mb: 9000, disk_mb: 0 };
+    let resumed = capacity(4, 8192, 9999).resume(used, SMALL, Hold::Paused);
+    assert_eq!(resumed.unwrap().cpu, 2);
+}
+
+#[test]
+fn three_run_and_the_fourth_is_refused() {
+    let mut slots = Slots::new(3, 0);
+    for _ in 0..3 {
+        assert_eq!(slots.ask(), Ok(Slot::Run));
+    }
+    let refusal = slots.ask().unwrap_err();
+    assert_eq!(refusal, TooManyExecutions { running: 3, queued: 0, limit: 3, queue_limit: 0 });
+    assert_eq!(slots.finished(), Next::Idle);
+    assert_eq!(slots.ask(), Ok(Slot::Run));
+}
+
+#[test]
+fn a_queue_hands_places_on_in_turn() {
+    let mut slots = Slots::new(1, 2);
+    assert_eq!(slots.ask(), Ok(Slot::Run));
+    assert_eq!((slots.ask(), slots.ask()), (Ok(Slot::Queue), Ok(Slot::Queue)));
+    assert!(slots.ask().is_err());
+    slots.gave_up();
+    assert_eq!(slots.finished(), Next::RunQueued);
+    assert_eq!((slots.running(), slots.queued()), (1, 0));
+    assert_eq!(slots.finished(), Next::Idle);
+    assert_eq!((slots.running(), slots.queued()), (0, 0));
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    (prop_oneof![Just(2u32), Just(4), Just(8)], 2048u32..=16_384, 5120u32..=51_200)
+        .prop_map(|(cpu, memory_mb, disk_mb)| Resources { cpu, memory_mb, disk_mb })
+}
+
+proptest! {
+    /// Whatever is asked in whatever order: the books say exactly what the living hold, and never more than there is.
+    #[test]
+    fn the_books_are_right_and_never_over(
+        total in (2u64..64, 2048u64..200_000, 5120u64..400_000),
+        calls in prop::collection::vec((0u8..5, resources(), 0usize..8), 0..120),
+    ) {
+        let capacity = capacity(total.0, total.1, total.2);
+        let (mut used, mut living) = (Usage::default(), Vec::<(Resources, Hold)>::new());
+        for (call, asked, which) in calls {
+            let which = which % living.len().max(1);
+            match (call, living.get(which).copied()) {
+                (0 | 1, _) => if let Ok(more) = capacity.admit(used, asked) {
+                    used = more;
+                    living.push((asked, Hold::Running));
+                },
+                (2, Some((held, Hold::Running))) => {
+                    used = used.pause(held);
+                    living[which].1 = Hold::Paused;
+                }
+                (3, Some((held, hold @ (Hold::Paused | Hold::Stopped)))) => {
+                    if let Ok(more) = capacity.resume(used, held, hold) {
+                        used = more;
+                        living[which].1 = Hold::Running;
+                    }
+                }
+                (4, Some((held, hold))) => {
+                    used = used.release(held, hold);
+                    living.swap_remove(which);
+                }
+                _ => {}
+            }
+            let sum = living.iter().fold(Usage::default(), |sum, (held, hold)| sum.plus(Usage::of(*held, *hold)));
+            prop_assert_eq!(used, sum);
+            prop_assert!(used.cpu <= capacity.cpu);
+            prop_assert!(used.memory_mb <= capacity.memory_mb && used.disk_mb <= capacity.disk_mb);
+        }
+    }
+
+    /// Against a model that is a plain queue.
+    #[test]
+    fn slots_are_a_queue(limit in 0u32..4, queue_limit in 0u32..4, calls in prop::collection::vec(0u8..3, 0..80)) {
+        let mut slots = Slots::new(limit, queue_limit);
+        let (mut running, mut waiting) = (0u32, 0u32);
+        for call in calls {
+            match call {
+                0 => match slots.ask() {
+                    Ok(Slot::Run) => running += 1,
+                    Ok(Slot::Queue) => { prop_assert_eq!(running, limit); waiting += 1 }
+                    Err(_) => prop_assert!(running == limit && waiting == queue_limit),
+                },
+                1 if running > 0 => {
+                    if slots.finished() == Next::RunQueued { waiting -= 1 } else { running -= 1 }
+                }
+                2 if waiting > 0 => { slots.gave_up(); waiting -= 1 }
+                _ => {}
+            }
+            prop_assert_eq!((slots.running(), slots.queued()), (running, waiting));
+            prop_assert!(running <= limit && waiting <= queue_limit);
+            prop_assert!(waiting == 0 || running == limit);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a client may ask of a new sandbox: every default and range of sections 4.1 and 8.
+//!
+//! The server brings a body whose fields have the right types already (a wrong type is `INVALID_REQUEST` and its matter); a
+//! value out of its range or set is a [`ConfigError`] here (`INVALID_CONFIG`, decision 16). Whether an image is in the
+//! catalogue is for the catalogue to say.
+
+mod checks;
+
+use std::collections::BTreeMap;
+
+use api::{EgressDefault, EgressPolicy, NetworkPolicy, Resources, SandboxConfig};
+
+pub(crate) use checks::{absolute_path, env, integer};
+
+/// A JSON integer. Wide enough for all that JSON libraries read as one, so that a message can say what came.
+pub type Integer = i128;
+
+/// A body of create. `None` is a field that is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CreateInput {
+    pub image: String,
+    pub cpu: Option<Integer>,
+    pub memory_mb: Option<Integer>,
+    pub disk_mb: Option<Integer>,
+    pub env: Option<BTreeMap<String, String>>,
+    pub workdir: Option<String>,
+    pub timeout_ms: Option<Integer>,
+    pub idle_timeout_ms: Option<Integer>,
+    pub metadata: Option<BTreeMap<String, String>>,
+    pub egress_allow: Option<Vec<String>>,
+    pub egress_default: Option<String>,
+}
+
+/// A value out of its range or set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {got}; allowed is {allowed}")]
+pub struct ConfigError {
+    /// As the client wrote it: `resources.cpu`.
+    pub field: String,
+    /// Short and printable, whatever came.
+    pub got: String,
+    pub allowed: String,
+}
+
+/// The ends of a range, and what holds where nothing is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range<T> {
+    pub min: T,
+    pub max: T,
+    pub default: T,
+}
+
+/// Ranges and defaults of create. [`ConfigRules::default`] is the specification; an operator may narrow it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigRules {
+    pub cpu_allowed: Vec<u32>,
+    pub cpu_default: u32,
+    pub memory_mb: Range<u32>,
+    pub disk_mb: Range<u32>,
+    pub timeout_ms: Range<u64>,
+    pub idle_timeout_ms: Range<u64>,
+    pub workdir_default: String,
+    pub metadata_keys_max: usize,
+    pub metadata_key_chars_max: usize,
+    pub metadata_value_chars_max: usize,
+    pub egress_entries_max: usize,
+}
+
+/// The largest integer that every JSON client can hold: the specification sets no end to `idleTimeoutMs`.
+const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+impl Default for ConfigRules {
+    fn default() -> Self {
+        Self {
+            cpu_allowed: vec![2, 4, 8],
+            cpu_default: 2,
+            memory_mb: Range { min: 2048, max: 16_384, default: 4096 },
+            disk_mb: Range { min: 5120, max: 51_200, default: 10_240 },
+            timeout_ms: Range { min: 1, max: 86_400_000, default: 300_000 },
+            idle_timeout_ms: Range { min: 0, max: MAX_SAFE_INTEGER, default: 120_000 },
+            workdir_default: "/workspace".to_owned(),
+            metadata_keys_max: 20,
+            metadata_key_chars_max: 256,
+            metadata_value_chars_max: 256,
+            egress_entries_max: 1000,
+        }
+    }
+}
+
+/// The complete configuration: what was given, checked, and the defaults for the rest.
+pub fn sandbox_config(input: CreateInput, rules: &ConfigRules) -> Result<SandboxConfig, ConfigError> {
+    let resources = Resources {
+        cpu: checks::cpu(input.cpu, rules)?,
+        memory_mb: integer("resources.memoryMb", input.memory_mb, rules.memory_mb)?,
+        disk_mb: integer("resources.diskMb", input.disk_mb, rules.disk_mb)?,
+    };
+    let workdir = match input.workdir {
+        Some(path) => absolute_path("workdir", path)?,
+        None => rules.workdir_default.clone(),
+    };
+    Ok(SandboxConfig {
+        image: checks::image(input.image)?,
+        resources,
+        env: env(input.env.unwrap_or_default())?,
+        workdir,
+        timeout_ms: integer("timeoutMs", input.timeout_ms, rules.timeout_ms)?,
+        idle_timeout_ms: integer("idleTimeoutMs", input.idle_timeout_ms, rules.idle_timeout_ms)?,
+        metadata: checks::metadata(input.metadata.unwrap_or_default(), rules)?,
+        network: NetworkPolicy {
+            egress: egress(input.egress_allow, input.egress_default.as_deref(), rules)?,
+        },
+    })
+}
+
+fn egress(
+    allow: Option<Vec<String>>,
+    default: Option<&str>,
+    rules: &ConfigRules,
+) -> Result<EgressPolicy, ConfigError> {
+    let default = match default {
+        None | Some("allow") => EgressDefault::Allow,
+        Some("deny") => EgressDefault::Deny,
+        Some(other) => {
+            let error = ConfigError::text("network.egress.default", other, "'allow' or 'deny'");
+            return Err(error);
+        }
+    };
+    let allow = checks::domains(allow.unwrap_or_default(), rules.egress_entries_max)?;
+    Ok(EgressPolicy { allow, default })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! The checks of single fields, for create and for execute. Each takes what the client gave and the name it gave it under.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use super::{ConfigError, ConfigRules, Integer, Range};
+
+/// Bounds that the specification leaves open. A variable has to fit into what Linux passes to a process as one string
+/// (128 KiB with its end), and all of them well into what it passes as a whole.
+const ENV_COUNT_MAX: usize = 1000;
+const ENV_TOTAL_BYTES_MAX: usize = 256 * 1024;
+const ENV_ENTRY_BYTES_MAX: usize = 128 * 1024 - 1;
+const PATH_BYTES_MAX: usize = 4095;
+const PATH_PART_BYTES_MAX: usize = 255;
+const IMAGE_BYTES_MAX: usize = 512;
+const DOMAIN_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+/// Characters of a value that a message shows.
+const SHOWN_CHARS: usize = 64;
+
+impl ConfigError {
+    pub(crate) fn new(field: impl Into<String>, got: impl Display, allowed: impl Into<String>) -> Self {
+        Self { field: field.into(), got: got.to_string(), allowed: allowed.into() }
+    }
+
+    /// For a value that is text: quoted, escaped and cut, since messages go into logs and terminals.
+    pub(crate) fn text(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
+        Self::new(field, shown(got), allowed)
+    }
+}
+
+fn shown(text: &str) -> String {
+    let start: String = text.chars().take(SHOWN_CHARS).collect();
+    let more = if start.len() < text.len() { "..." } else { "" };
+    format!("'{}{more}'", start.escape_debug())
+}
+
+pub(crate) fn integer<T>(field: &str, given: Option<Integer>, range: Range<T>) -> Result<T, ConfigError>
+where
+    T: Copy + Display + PartialOrd + TryFrom<Integer>,
+{
+    let Some(given) = given else { return Ok(range.default) };
+    match T::try_from(given) {
+        Ok(value) if range.min <= value && value <= range.max => Ok(value),
+        _ => Err(ConfigError::new(field, given, format!("{} to {}", range.min, range.max))),
+    }
+}
+
+pub(super) fn cpu(given: Option<Integer>, rules: &ConfigRules) -> Result<u32, ConfigError> {
+    let Some(given) = given else { return Ok(rules.cpu_default) };
+    let known = rules.cpu_allowed.iter().copied().find(|cpu| Integer::from(*cpu) == given);
+    known.ok_or_else(|| {
+        let names: Vec<String> = rules.cpu_allowed.iter().map(u32::to_string).collect();
+        ConfigError::new("resources.cpu", given, format!("one of {}", names.join(", ")))
+    })
+}
+
+pub(super) fn image(name: String) -> Result<String, ConfigError> {
+    let good =
+        (1..=IMAGE_BYTES_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if good {
+        return Ok(name);
+    }
+    let allowed =
+        format!("a name of 1 to {IMAGE_BYTES_MAX} visible ASCII characters, such as 'ubuntu:24.04'");
+    Err(ConfigError::text("image", &name, allowed))
+}
+
+pub(crate) fn absolute_path(field: &str, path: String) -> Result<String, ConfigError> {
+    let good = path.starts_with('/')
+        && path.len() <= PATH_BYTES_MAX
+        && !path.contains('\0')
+        && path.split('/').all(|part| part.len() <= PATH_PART_BYTES_MAX);
+    if good {
+        return Ok(path);
+    }
+    let allowed = format!(
+        "an absolute path such as '/workspace', at most {PATH_BYTES_MAX} bytes, {PATH_PART_BYTES_MAX} between slashes, no NUL"
+    );
+    Err(ConfigError::text(field, &path, allowed))
+}
+
+pub(crate) fn env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ConfigError> {
+    if env.len() > ENV_COUNT_MAX {
+        let got = format!("{} variables", env.len());
+        return Err(ConfigError::new("env", got, format!("at most {ENV_COUNT_MAX} variables")));
+    }
+    let mut total = 0;
+    for (name, value) in &env {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let allowed = "a name that is not empty and has neither '=' nor NUL";
+            return Err(ConfigError::text("name of a variable in env", name, allowed));
+        }
+        let field = || format!("env.{}", shown(name).trim_matches('\''));
+        if value.contains('\0') {
+            return Err(ConfigError::text(field(), value, "text without NUL"));
+        }
+        let bytes = name.len() + 1 + value.len();
+        if bytes > ENV_ENTRY_BYTES_MAX {
+            let allowed = format!("at most {ENV_ENTRY_BYTES_MAX} bytes with its name and '='");
+            return Err(ConfigError::new(
+                field(),
+                format!("{bytes} bytes long with its name and '='"),
+                allowed,
+            ));
+        }
+        total += bytes;
+    }
+    if total > ENV_TOTAL_BYTES_MAX {
+        let allowed = format!("at most {ENV_TOTAL_BYTES_MAX} bytes in all, names and '=' included");
+        return Err(ConfigError::new("env", format!("{total} bytes long"), allowed));
+    }
+    Ok(env)
+}
+
+pub(super) fn metadata(
+    metadata: BTreeMap<String, String>,
+    rules: &ConfigRules,
+) -> Result<BTreeMap<String, String>, ConfigError> {
+    if metadata.len() > rules.metadata_keys_max {
+        let got = format!("{} keys", metadata.len());
+        return Err(ConfigError::new("metadata", got, format!("at most {} keys", rules.metadata_keys_max)));
+    }
+    for (key, value) in &metadata {
+        let key_max = rules.metadata_key_chars_max;
+        if key.is_empty() || key.chars().count() > key_max {
+            return Err(ConfigError::text("key in metadata", key, format!("1 to {key_max} characters")));
+        }
+        let chars = value.chars().count();
+        if chars > rules.metadata_value_chars_max {
+            let field = format!("metadata.{}", shown(key).trim_matches('\''));
+            let allowed = format!("at most {} characters", rules.metadata_value_chars_max);
+            return Err(ConfigError::new(field, format!("{chars} characters long"), allowed));
+        }
+    }
+    Ok(metadata)
+}
+
+pub(super) fn domains(domains: Vec<String>, most: usize) -> Result<Vec<String>, ConfigError> {
+    if domains.len() > most {
+        let got = format!("{} entries", domains.len());
+        return Err(ConfigError::new("network.egress.allow", got, format!("at most {most} entries")));
+    }
+    for (index, domain) in domains.iter().enumerate() {
+        if !is_domain(domain) {
+            let field = format!("network.egress.allow[{index}]");
+            let allowed = "a domain such as 'example.com', or '*.example.com' for every name below it, \
+                           without scheme, port or path; international names in their 'xn--' form";
+            return Err(ConfigError::text(field, domain, allowed));
+        }
+    }
+    Ok(domains)
+}
+
+/// A name, or `*.` and a name. An address is none: its last label is a number, which no domain's is.
+fn is_domain(entry: &str) -> bool {
+    let name = entry.strip_prefix("*.").unwrap_or(entry);
+    let numeric = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    name.len() <= DOMAIN_BYTES_MAX && !numeric && name.split('.').all(is_label)
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=LABEL_BYTES_MAX).contains(&label.len())
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}

@@ -1,0 +1,221 @@
+//! When the next thing happens to a sandbox by itself (decisions 3 and 4).
+//!
+//! The engine asks after every change of what a [`Watch`] holds and keeps the answer in its one timer. An answer that has
+//! been overtaken does no harm: when the timer fires, the engine asks again and acts only on what is due then.
+
+use api::SandboxState;
+
+use crate::{Accounting, TimeMs};
+
+/// Whether anything holds a sandbox awake: a command, an open stream, a file or port operation under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    Busy,
+    /// Nothing since then.
+    QuietSince(TimeMs),
+}
+
+/// All that a sandbox's deadlines depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    pub state: SandboxState,
+    pub accounting: Accounting,
+    pub activity: Activity,
+    /// Running time after which it is terminated.
+    pub timeout_ms: u64,
+    /// Quiet time after which it is paused; 0 never pauses it.
+    pub idle_timeout_ms: u64,
+    /// Paused time after which it is terminated; 0 keeps it for ever.
+    pub paused_retention_ms: u64,
+}
+
+/// Why a sandbox ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Expiry {
+    /// It ran for its `timeoutMs`.
+    Timeout,
+    /// It was paused for longer than the operator keeps it.
+    Expired,
+}
+
+impl Expiry {
+    /// The `reason` that its record and its event carry.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// What is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Due {
+    Expire(Expiry),
+    AutoPause,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    pub at: TimeMs,
+    pub what: Due,
+}
+
+impl Deadline {
+    pub fn is_due(&self, now: TimeMs) -> bool {
+        self.at <= now
+    }
+}
+
+/// The first thing that happens if nobody does anything. Where lifetime and idle time end together, the lifetime wins.
+pub fn next_deadline(watch: &Watch) -> Option<Deadline> {
+    match watch.state {
+        SandboxState::Creating | SandboxState::Terminated => None,
+        SandboxState::Running => match (lifetime(watch), idle(watch)) {
+            (Some(lifetime), Some(idle)) if idle.at < lifetime.at => Some(idle),
+            (Some(lifetime), _) => Some(lifetime),
+            (None, idle) => idle,
+        },
+        SandboxState::Paused => retention(watch),
+    }
+}
+
+fn lifetime(watch: &Watch) -> Option<Deadline> {
+    let at = watch.accounting.reaches(watch.timeout_ms)?;
+    Some(Deadline { at, what: Due::Expire(Expiry::Timeout) })
+}
+
+fn idle(watch: &Watch) -> Option<Deadline> {
+    match watch.activity {
+        Activity::Busy => None,
+        Activity::QuietSince(_) if watch.idle_timeout_ms == 0 => None,
+        Activity::QuietSince(since) => {
+            // A resume wakes it as a request would: what was quiet before the pause does not count.
+            let since = since.max(watch.accounting.running_since().unwrap_or(since));
+            Some(Deadline { at: since.after(watch.idle_timeout_ms), what: Due::AutoPause })
+        }
+    }
+}
+
+fn retention(watch: &Watch) -> Option<Deadline> {
+    if watch.paused_retention_ms == 0 {
+        return None;
+    }
+    let since = watch.accounting.paused_since()?;
+    Some(Deadline { at: since.after(watch.paused_retention_ms), what: Due::Expire(Expiry::Expired) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    fn running(since: u64) -> Watch {
+        let mut accounting = Accounting::default();
+        accounting.started(TimeMs(since));
+        Watch {
+            state: SandboxState::Running,
+            accounting,
+            activity: Activity::QuietSince(TimeMs(since)),
+            timeout_ms: 300,
+            idle_timeout_ms: 120,
+            paused_retention_ms: 10_000,
+        }
+    }
+
+    fn due(at: u64, what: Due) -> Option<Deadline> {
+        Some(Deadline { at: TimeMs(at), what })
+    }
+
+    #[test]
+    fn quiet_pauses_before_the_lifetime_ends() {
+        assert_eq!(next_deadline(&running(1_000)), due(1_120, Due::AutoPause));
+    }
+
+    #[test]
+    fn activity_moves_the_pause_until_the_lifetime_comes_first() {
+        let mut watch = running(1_000);
+        watch.activity = Activity::QuietSince(TimeMs(1_150));
+        assert_eq!(next_deadline(&watch), due(1_270, Due::AutoPause));
+        watch.activity = Activity::QuietSince(TimeMs(1_200));
+        assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+    }
+
+    #[test]
+    fn a_tie_is_the_end_of_the_lifetime() {
+        let watch = Watch { idle_timeout_ms: 300, ..running(1_000) };
+        assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+    }
+
+    #[test]
+    fn busy_is_never_idle_but_still_mortal() {
+        let watch = Watch { activity: Activity::Busy, ..running(1_000) };
+        assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+    }
+
+    #[test]
+    fn idle_zero_is_off() {
+        let watch = Watch { idle_timeout_ms: 0, ..running(1_000) };
+        assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+    }
+
+    #[test]
+    fn the_lifetime_stands_still_while_paused() {
+        let mut watch = running(1_000);
+        watch.accounting.paused(TimeMs(1_100));
+        watch.state = SandboxState::Paused;
+        assert_eq!(next_deadline(&watch), due(11_100, Due::Expire(Expiry::Expired)));
+        watch.accounting.resumed(TimeMs(9_000));
+        watch.state = SandboxState::Running;
+        watch.activity = Activity::Busy;
+        assert_eq!(next_deadline(&watch), due(9_200, Due::Expire(Expiry::Timeout)));
+    }
+
+    #[test]
+    fn a_lifetime_that_is_used_up_is_due_at_once() {
+        let mut watch = running(1_000);
+        watch.accounting.paused(TimeMs(1_900));
+        watch.accounting.resumed(TimeMs(5_000));
+        let deadline = next_deadline(&watch).unwrap();
+        assert!(deadline.is_due(TimeMs(5_000)) && !deadline.is_due(TimeMs(4_999)));
+    }
+
+    #[test]
+    fn idle_time_begins_anew_with_a_resume() {
+        let mut watch = running(1_000);
+        watch.accounting.paused(TimeMs(1_120));
+        watch.accounting.resumed(TimeMs(5_000));
+        assert_eq!(next_deadline(&watch), due(5_120, Due::AutoPause));
+    }
+
+    #[test]
+    fn retention_zero_keeps_for_ever() {
+        let mut watch = Watch { paused_retention_ms: 0, ..running(1_000) };
+        watch.accounting.paused(TimeMs(1_100));
+        watch.state = SandboxState::Paused;
+        assert_eq!(next_deadline(&watch), None);
+    }
+
+    #[test]
+    fn nothing_is_due_before_the_start_and_after_the_end() {
+        for state in [SandboxState::Creating, SandboxState::Terminated] {
+            assert_eq!(next_deadline(&Watch { state, ..running(1_000) }), None);
+        }
+    }
+
+    #[test]
+    fn reasons_have_their_names() {
+        assert_eq!((Expiry::Timeout.reason(), Expiry::Expired.reason()), ("timeout", "expired"));
+    }
+
+    proptest! {
+        /// At any numbers: no panic, and never later than the end of the lifetime.
+        #[test]
+        fn never_later_than_the_lifetime(since: u64, quiet: u64, timeout_ms: u64, idle_timeout_ms in any::<u64>()) {
+            let activity = Activity::QuietSince(TimeMs(quiet));
+            let watch = Watch { activity, timeout_ms, idle_timeout_ms, ..running(since) };
+            let deadline = next_deadline(&watch);
+            prop_assert!(deadline.is_some_and(|deadline| deadline.at <= TimeMs(since).after(timeout_ms)));
+        }
+    }
+}

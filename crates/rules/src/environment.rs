@@ -1,0 +1,84 @@
+//! The environment of a command: ours < the image's < the sandbox's < the command's.
+//!
+//! Called by the engine before each command. Nothing fails: what the image brings is data of others, so an entry of it
+//! that could not be passed to a process is left out.
+
+use std::collections::BTreeMap;
+
+/// What a login of root would see where nobody says otherwise.
+const DEFAULTS: [(&str, &str); 6] = [
+    ("HOME", "/root"),
+    ("LANG", "C.UTF-8"),
+    ("LOGNAME", "root"),
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("SHELL", "/bin/bash"),
+    ("USER", "root"),
+];
+
+/// All variables of a command. `image` holds `NAME=value` entries, as image configurations do; of two entries with one
+/// name the last counts.
+pub fn environment(
+    image: &[String],
+    sandbox: &BTreeMap<String, String>,
+    command: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut merged: BTreeMap<String, String> =
+        DEFAULTS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    for (name, value) in image.iter().filter_map(|entry| entry.split_once('=')) {
+        if !name.is_empty() && !name.contains('\0') && !value.contains('\0') {
+            merged.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    for (name, value) in sandbox.iter().chain(command) {
+        merged.insert(name.clone(), value.clone());
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn image(entries: &[&str]) -> Vec<String> {
+        entries.iter().map(|entry| (*entry).to_owned()).collect()
+    }
+
+    #[test]
+    fn nothing_given_is_a_login_of_root() {
+        assert_eq!(environment(&[], &map(&[]), &map(&[])), map(&DEFAULTS));
+    }
+
+    #[test]
+    fn each_layer_beats_the_ones_below() {
+        let merged = environment(
+            &image(&["PATH=/opt/bin:/bin", "A=image", "B=image", "C=image", "EMPTY=", "URL=a=b"]),
+            &map(&[("B", "sandbox"), ("C", "sandbox"), ("HOME", "/workspace")]),
+            &map(&[("C", "command")]),
+        );
+        for (name, value) in [
+            ("PATH", "/opt/bin:/bin"),
+            ("A", "image"),
+            ("B", "sandbox"),
+            ("C", "command"),
+            ("HOME", "/workspace"),
+            ("USER", "root"),
+            ("EMPTY", ""),
+            ("URL", "a=b"),
+        ] {
+            assert_eq!(merged.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert_eq!(merged.len(), DEFAULTS.len() + 5);
+    }
+
+    #[test]
+    fn bad_entries_of_an_image_are_left_out_and_the_last_of_two_counts() {
+        let merged =
+            environment(&image(&["NOVALUE", "=x", "N\0=x", "V=\0", "T=1", "T=2"]), &map(&[]), &map(&[]));
+        assert_eq!(merged.get("T").map(String::as_str), Some("2"));
+        assert_eq!(merged.len(), DEFAULTS.len() + 1);
+    }
+}

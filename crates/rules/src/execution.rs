@@ -1,0 +1,133 @@
+//! What a client may ask of a command: the defaults and ranges of section 4.7.
+//!
+//! As with create, types are the server's matter and values ours.
+
+use std::collections::BTreeMap;
+
+use api::ExecuteRequest;
+
+use crate::config::{ConfigError, Integer, Range, absolute_path, env, integer};
+
+/// A body of execute. `None` is a field that is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExecuteInput {
+    pub command: String,
+    pub cwd: Option<String>,
+    pub env: Option<BTreeMap<String, String>>,
+    pub timeout_ms: Option<Integer>,
+    pub stdin: Option<String>,
+    pub auto_resume: Option<bool>,
+}
+
+/// Ranges and defaults of execute. [`ExecuteRules::default`] is the specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecuteRules {
+    pub command_bytes_max: usize,
+    pub timeout_ms: Range<u64>,
+}
+
+impl Default for ExecuteRules {
+    fn default() -> Self {
+        Self { command_bytes_max: 65_536, timeout_ms: Range { min: 1, max: 300_000, default: 60_000 } }
+    }
+}
+
+/// Why a command is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExecuteRefusal {
+    /// `COMMAND_TOO_LONG`; counted in bytes of UTF-8 (decision 15).
+    #[error(
+        "command is {bytes} bytes long; allowed is at most {most} bytes; put a longer script on its stdin: 'bash -s'"
+    )]
+    CommandTooLong { bytes: usize, most: usize },
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+}
+
+/// The complete request: what was given, checked, and the defaults for the rest.
+pub fn execute_request(input: ExecuteInput, rules: &ExecuteRules) -> Result<ExecuteRequest, ExecuteRefusal> {
+    let (bytes, most) = (input.command.len(), rules.command_bytes_max);
+    if bytes > most {
+        return Err(ExecuteRefusal::CommandTooLong { bytes, most });
+    }
+    if input.command.contains('\0') {
+        return Err(ConfigError::text("command", &input.command, "text without NUL").into());
+    }
+    Ok(ExecuteRequest {
+        command: input.command,
+        cwd: input.cwd.map(|path| absolute_path("cwd", path)).transpose()?,
+        env: env(input.env.unwrap_or_default())?,
+        timeout_ms: integer("timeoutMs", input.timeout_ms, rules.timeout_ms)?,
+        stdin: input.stdin,
+        auto_resume: input.auto_resume.unwrap_or(true),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(change: impl FnOnce(&mut ExecuteInput)) -> Result<ExecuteRequest, ExecuteRefusal> {
+        let mut input = ExecuteInput { command: "true".into(), ..ExecuteInput::default() };
+        change(&mut input);
+        execute_request(input, &ExecuteRules::default())
+    }
+
+    #[test]
+    fn a_command_alone_gets_every_default() {
+        let expected = ExecuteRequest {
+            command: "true".into(),
+            cwd: None,
+            env: BTreeMap::new(),
+            timeout_ms: 60_000,
+            stdin: None,
+            auto_resume: true,
+        };
+        assert_eq!(given(|_| {}), Ok(expected));
+    }
+
+    #[test]
+    fn all_that_is_given_is_kept() {
+        let request = given(|input| {
+            input.cwd = Some("/tmp".into());
+            input.env = Some([("A".to_owned(), "1".to_owned())].into());
+            input.timeout_ms = Some(300_000);
+            input.stdin = Some("in\0put".into());
+            input.auto_resume = Some(false);
+        })
+        .unwrap();
+        assert_eq!((request.cwd.as_deref(), request.env["A"].as_str()), (Some("/tmp"), "1"));
+        assert_eq!((request.timeout_ms, request.stdin.as_deref()), (300_000, Some("in\0put")));
+        assert!(!request.auto_resume);
+    }
+
+    #[test]
+    fn length_is_counted_in_bytes() {
+        assert!(given(|input| input.command = "x".repeat(65_536)).is_ok());
+        let refusal = given(|input| input.command = "x".repeat(65_537)).unwrap_err();
+        assert_eq!(refusal, ExecuteRefusal::CommandTooLong { bytes: 65_537, most: 65_536 });
+        assert!(
+            refusal.to_string().starts_with("command is 65537 bytes long; allowed is at most 65536 bytes")
+        );
+        let characters = given(|input| input.command = "€".repeat(21_846)).unwrap_err();
+        assert_eq!(characters, ExecuteRefusal::CommandTooLong { bytes: 65_538, most: 65_536 });
+        assert!(given(|input| input.command = String::new()).is_ok());
+    }
+
+    #[test]
+    fn values_out_of_range_are_invalid() {
+        for timeout_ms in [0, -1, 300_001, Integer::MAX] {
+            let refusal = given(|input| input.timeout_ms = Some(timeout_ms)).unwrap_err().to_string();
+            assert_eq!(refusal, format!("timeoutMs is {timeout_ms}; allowed is 1 to 300000"));
+        }
+        assert!(given(|input| input.timeout_ms = Some(1)).is_ok());
+        for refused in [
+            given(|input| input.command = "a\0b".into()),
+            given(|input| input.cwd = Some("relative".into())),
+            given(|input| input.cwd = Some(String::new())),
+            given(|input| input.env = Some([("=".to_owned(), String::new())].into())),
+        ] {
+            assert!(matches!(refused, Err(ExecuteRefusal::Invalid(_))), "{refused:?}");
+        }
+    }
+}

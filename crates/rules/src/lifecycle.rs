@@ -1,0 +1,228 @@
+//! The state table: what an operation does in a state, or why not (section 3, decisions 1 and 2).
+//!
+//! ```text
+//!                create                pause, idle time over
+//!   (nothing) ----------> creating        +-------------+
+//!                            |            |             v
+//!                            +-------> running       paused <--- host rebooted
+//!                            | started    ^             |
+//!                            |            +-------------+
+//!                            |              resume, or a command, file or port operation that may resume
+//!                            v
+//!   creating, running, paused ----------> terminated    (final; delete, lifetime over, kept paused too long)
+//! ```
+//!
+//! The sandbox's actor asks before it acts. A refusal changes nothing. Each pair of state and operation has exactly one
+//! row in [`decide`]; the table has no wildcard, so that a new state or operation does not compile until it has its rows.
+
+use api::SandboxState;
+
+/// Whether an operation may wake a paused sandbox by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AutoResume {
+    Allowed,
+    Forbidden,
+}
+
+impl From<bool> for AutoResume {
+    /// As the request field `autoResume` says it.
+    fn from(auto_resume: bool) -> Self {
+        if auto_resume { Self::Allowed } else { Self::Forbidden }
+    }
+}
+
+/// What a caller wants of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    Get,
+    Execute { auto_resume: AutoResume },
+    Files { auto_resume: AutoResume },
+    Ports { auto_resume: AutoResume },
+    Pause,
+    Resume,
+    Terminate,
+}
+
+impl Operation {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Execute { .. } => "execute in",
+            Self::Files { .. } => "use files of",
+            Self::Ports { .. } => "use ports of",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Terminate => "terminate",
+        }
+    }
+
+    /// The states in which the operation is not refused.
+    pub fn allowed_in(self) -> &'static [SandboxState] {
+        use SandboxState::{Creating, Paused, Running};
+        match self {
+            Self::Get | Self::Terminate => &[Creating, Running, Paused],
+            Self::Execute { auto_resume } | Self::Files { auto_resume } | Self::Ports { auto_resume } => {
+                match auto_resume {
+                    AutoResume::Allowed => &[Running, Paused],
+                    AutoResume::Forbidden => &[Running],
+                }
+            }
+            Self::Pause => &[Running],
+            Self::Resume => &[Paused],
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Only answer.
+    Nothing,
+    Pause,
+    Resume,
+    ResumeThenRun,
+    Run,
+    Terminate,
+}
+
+/// Why nothing is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// To its callers a terminated sandbox is not there.
+    #[error("the sandbox was terminated")]
+    NotFound,
+    #[error(
+        "cannot {} a sandbox that is {state}; it must be {}{}",
+        operation.verb(),
+        one_of(allowed),
+        remedy(*state, *operation)
+    )]
+    InvalidState { state: SandboxState, operation: Operation, allowed: &'static [SandboxState] },
+}
+
+/// The table.
+pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal> {
+    use SandboxState::{Creating, Paused, Running, Terminated};
+    let invalid = || Refusal::InvalidState { state, operation, allowed: operation.allowed_in() };
+    match (state, operation) {
+        (Terminated, _) => Err(Refusal::NotFound),
+        (Creating | Running | Paused, Operation::Get) => Ok(Step::Nothing),
+        (Creating | Running | Paused, Operation::Terminate) => Ok(Step::Terminate),
+        (Running, Operation::Pause) => Ok(Step::Pause),
+        (Creating | Paused, Operation::Pause) => Err(invalid()),
+        (Paused, Operation::Resume) => Ok(Step::Resume),
+        (Creating | Running, Operation::Resume) => Err(invalid()),
+        (Creating, Operation::Execute { .. } | Operation::Files { .. } | Operation::Ports { .. }) => {
+            Err(invalid())
+        }
+        (Running, Operation::Execute { .. } | Operation::Files { .. } | Operation::Ports { .. }) => {
+            Ok(Step::Run)
+        }
+        (
+            Paused,
+            Operation::Execute { auto_resume }
+            | Operation::Files { auto_resume }
+            | Operation::Ports { auto_resume },
+        ) => match auto_resume {
+            AutoResume::Allowed => Ok(Step::ResumeThenRun),
+            AutoResume::Forbidden => Err(invalid()),
+        },
+    }
+}
+
+fn one_of(states: &[SandboxState]) -> String {
+    states.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+fn remedy(state: SandboxState, operation: Operation) -> &'static str {
+    match (state, operation) {
+        (SandboxState::Creating, _) => "; wait until it is running",
+        (SandboxState::Paused, Operation::Pause) => "; it is paused already",
+        (SandboxState::Running, Operation::Resume) => "; it is running already",
+        (
+            SandboxState::Paused,
+            Operation::Execute { .. } | Operation::Files { .. } | Operation::Ports { .. },
+        ) => "; resume it first or leave 'autoResume' out",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SandboxState::{Creating, Paused, Running, Terminated};
+
+    const STATES: [SandboxState; 4] = [Creating, Running, Paused, Terminated];
+
+    fn operations() -> Vec<Operation> {
+        let mut all = vec![Operation::Get, Operation::Pause, Operation::Resume, Operation::Terminate];
+        for auto_resume in [AutoResume::Allowed, AutoResume::Forbidden] {
+            all.push(Operation::Execute { auto_resume });
+            all.push(Operation::Files { auto_resume });
+            all.push(Operation::Ports { auto_resume });
+        }
+        all
+    }
+
+    #[test]
+    fn the_whole_table() {
+        let wake = AutoResume::Allowed;
+        let stay = AutoResume::Forbidden;
+        // One letter a state, in the order of STATES: what is done, `x` invalid state, `-` not found.
+        let rows = [
+            (Operation::Get, "nnn-"),
+            (Operation::Pause, "xpx-"),
+            (Operation::Resume, "xxr-"),
+            (Operation::Terminate, "ttt-"),
+            (Operation::Execute { auto_resume: wake }, "xRw-"),
+            (Operation::Execute { auto_resume: stay }, "xRx-"),
+            (Operation::Files { auto_resume: wake }, "xRw-"),
+            (Operation::Files { auto_resume: stay }, "xRx-"),
+            (Operation::Ports { auto_resume: wake }, "xRw-"),
+            (Operation::Ports { auto_resume: stay }, "xRx-"),
+        ];
+        assert_eq!(rows.len(), operations().len());
+        for (operation, letters) in rows {
+            for (state, letter) in STATES.into_iter().zip(letters.chars()) {
+                let decided = match decide(state, operation) {
+                    Ok(Step::Nothing) => 'n',
+                    Ok(Step::Pause) => 'p',
+                    Ok(Step::Resume) => 'r',
+                    Ok(Step::ResumeThenRun) => 'w',
+                    Ok(Step::Run) => 'R',
+                    Ok(Step::Terminate) => 't',
+                    Err(Refusal::InvalidState { .. }) => 'x',
+                    Err(Refusal::NotFound) => '-',
+                };
+                assert_eq!(decided, letter, "{operation:?} in {state}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_to_be_allowed_is_what_is_allowed() {
+        for operation in operations() {
+            for state in STATES {
+                assert_eq!(decide(state, operation).is_ok(), operation.allowed_in().contains(&state));
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_needed() {
+        let say = |state, operation| decide(state, operation).unwrap_err().to_string();
+        assert_eq!(
+            say(Paused, Operation::Pause),
+            "cannot pause a sandbox that is paused; it must be running; it is paused already"
+        );
+        assert_eq!(
+            say(Paused, Operation::Execute { auto_resume: AutoResume::from(false) }),
+            "cannot execute in a sandbox that is paused; it must be running; resume it first or leave 'autoResume' out"
+        );
+        assert_eq!(
+            say(Creating, Operation::Execute { auto_resume: AutoResume::from(true) }),
+            "cannot execute in a sandbox that is creating; it must be running or paused; wait until it is running"
+        );
+        assert_eq!(say(Terminated, Operation::Get), "the sandbox was terminated");
+    }
+}

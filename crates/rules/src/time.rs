@@ -1,0 +1,36 @@
+//! A point in time, as the callers of this crate bring it. Arithmetic stops at the ends of the range instead of failing,
+//! because a wall clock may jump anywhere.
+
+/// Milliseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimeMs(pub u64);
+
+impl TimeMs {
+    /// The milliseconds since `earlier`; 0 if that is in the future, as after a clock that was set back.
+    pub fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The point `ms` later, or the last one there is.
+    pub fn after(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// The point `ms` earlier, or the first one there is.
+    pub fn before(self, ms: u64) -> Self {
+        Self(self.0.saturating_sub(ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_and_sums_stay_in_range() {
+        assert_eq!(TimeMs(5).since(TimeMs(2)), 3);
+        assert_eq!(TimeMs(2).since(TimeMs(5)), 0);
+        assert_eq!(TimeMs(2).after(u64::MAX), TimeMs(u64::MAX));
+        assert_eq!(TimeMs(2).before(3), TimeMs(0));
+    }
+}
