@@ -1,0 +1,95 @@
+//! Writes that belong together. A new kind of row (keys, idempotency) is a new [`Write`] and an arm in each store.
+
+use api::SandboxId;
+use rules::TimeMs;
+
+use crate::{SandboxRecord, StoreError};
+
+/// The most writes of one batch.
+pub const MAX_WRITES: usize = 256;
+
+/// One write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// Inserts the record, or replaces an older one of the same id.
+    PutSandbox(Box<SandboxRecord>),
+    /// Removes a record, as after a failed start. Its events stay. No error if there is none.
+    DeleteSandbox(SandboxId),
+    AppendEvent(NewEvent),
+}
+
+/// An event that has no number yet. The sandbox need not have a record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    pub sandbox: SandboxId,
+    pub account: String,
+    pub at: TimeMs,
+    pub kind: String,
+    pub data: serde_json::Value,
+}
+
+/// Writes that take effect together, in their order, or not at all.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use = "a batch does nothing until it is committed"]
+pub struct Batch {
+    writes: Vec<Write>,
+}
+
+/// What a commit brought about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// The numbers of the batch's events, in its order.
+    pub event_sequences: Vec<u64>,
+}
+
+impl Batch {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn put(self, record: SandboxRecord) -> Self {
+        self.with(Write::PutSandbox(Box::new(record)))
+    }
+
+    pub fn delete(self, id: SandboxId) -> Self {
+        self.with(Write::DeleteSandbox(id))
+    }
+
+    pub fn event(self, event: NewEvent) -> Self {
+        self.with(Write::AppendEvent(event))
+    }
+
+    pub fn with(mut self, write: Write) -> Self {
+        self.writes.push(write);
+        self
+    }
+
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    pub fn into_writes(self) -> Vec<Write> {
+        self.writes
+    }
+
+    /// What can be said of a batch without looking into the store. Every store asks this first.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if self.writes.len() > MAX_WRITES {
+            return Err(StoreError::BatchTooLarge { writes: self.writes.len(), most: MAX_WRITES });
+        }
+        for write in &self.writes {
+            match write {
+                Write::PutSandbox(record) => {
+                    let bad = |reason| StoreError::BadRecord { id: record.id.clone(), reason };
+                    record.check().map_err(bad)?;
+                }
+                Write::AppendEvent(event) if i64::try_from(event.at.0).is_err() => {
+                    let reason = "the time of its event is past the range of 63 bits";
+                    return Err(StoreError::BadRecord { id: event.sandbox.clone(), reason });
+                }
+                Write::AppendEvent(_) | Write::DeleteSandbox(_) => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! Retention.
+#![expect(clippy::unwrap_used, reason = "a suite of tests")]
+
+use std::sync::Arc;
+
+use rules::TimeMs;
+
+use super::{PAGE, all_of, event, id, listed, pairs, record, terminated};
+use crate::{Batch, Filter, SandboxRecord, Store};
+
+type Fresh = Arc<dyn Store>;
+
+pub(super) async fn only_what_was_terminated_before_goes(store: Fresh) {
+    for number in 0..4 {
+        let batch = Batch::new().put(record(number)).event(event(number, "sandbox.created", TimeMs(1)));
+        store.commit(batch).await.unwrap();
+    }
+    for (number, at) in [(1, 100), (2, 200), (3, 201)] {
+        store.put(terminated(&record(number), TimeMs(at))).await.unwrap();
+    }
+    assert_eq!(store.purge(TimeMs(100)).await.unwrap(), 0);
+    assert_eq!(store.purge(TimeMs(201)).await.unwrap(), 2);
+    assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![3, 0], 2));
+    for (number, events) in [(0, 1), (1, 0), (2, 0), (3, 1)] {
+        assert_eq!(store.events(&id(number), 0, 10).await.unwrap().len(), events, "{number}");
+    }
+    assert_eq!(store.purge(TimeMs(u64::MAX)).await.unwrap(), 1);
+    assert_eq!(store.living().await.unwrap(), [record(0)]);
+    assert_eq!(store.events(&id(0), 0, 10).await.unwrap().len(), 1);
+}
+
+pub(super) async fn many_go_in_one_call(store: Fresh) {
+    for part in 0..5u32 {
+        let batch = (part * 50..part * 50 + 50).fold(Batch::new(), |batch, number| {
+            let mut record = SandboxRecord { revision: 1, ..terminated(&record(number), TimeMs(7)) };
+            record.config.metadata = pairs(&[("team", "red")]);
+            batch.put(record).event(event(number, "sandbox.terminated", TimeMs(7)))
+        });
+        store.commit(batch).await.unwrap();
+    }
+    let tagged = Filter { metadata: pairs(&[("team", "red")]), ..all_of("acme") };
+    assert_eq!(listed(&store, &tagged, PAGE).await.1, 250);
+    assert_eq!(store.purge(TimeMs(8)).await.unwrap(), 250);
+    assert_eq!(listed(&store, &tagged, PAGE).await, (vec![], 0));
+    assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![], 0));
+}
+
+pub(super) async fn events_without_a_sandbox_go_by_their_time(store: Fresh) {
+    let failed_start = Batch::new().put(record(1)).event(event(1, "sandbox.created", TimeMs(10)));
+    store.commit(failed_start).await.unwrap();
+    store.commit(Batch::new().delete(id(1)).event(event(1, "sandbox.error", TimeMs(20)))).await.unwrap();
+    store.commit(Batch::new().put(record(2)).event(event(2, "sandbox.created", TimeMs(5)))).await.unwrap();
+    assert_eq!(store.events(&id(1), 0, 10).await.unwrap().len(), 2);
+    assert_eq!(store.purge(TimeMs(20)).await.unwrap(), 0);
+    let left = store.events(&id(1), 0, 10).await.unwrap();
+    assert_eq!(left.iter().map(|event| event.at).collect::<Vec<_>>(), [TimeMs(20)]);
+    // The numbers of events that went are not given again.
+    store.purge(TimeMs(21)).await.unwrap();
+    let next = store.commit(Batch::new().event(event(3, "sandbox.error", TimeMs(1)))).await.unwrap();
+    assert!(next.event_sequences[0] > left[0].sequence);
+    assert_eq!(store.events(&id(2), 0, 10).await.unwrap().len(), 1);
+}

@@ -1,0 +1,46 @@
+//! What a store could not do. One enum for every store, so that those above need not know which it is.
+
+use std::path::PathBuf;
+
+use api::SandboxId;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody wrote a newer version of the record: there are two writers for one sandbox.
+    #[error("the record of sandbox {id} is stored with revision {stored}; revision {offered} is not newer")]
+    Stale { id: SandboxId, stored: u64, offered: u64 },
+    /// Two living sandboxes would share their host user ids.
+    #[error("slot {slot} is taken by a living sandbox; sandbox {id} needs another")]
+    SlotTaken { id: SandboxId, slot: u32 },
+    #[error("the record of sandbox {id} cannot be stored: {reason}")]
+    BadRecord { id: SandboxId, reason: &'static str },
+    #[error("a batch holds {writes} writes; allowed are at most {most}")]
+    BatchTooLarge { writes: usize, most: usize },
+    /// The store was closed, or its writer died.
+    #[error("the store is closed")]
+    Closed,
+    /// A step failed. If it was a commit, nothing of it can be seen now.
+    #[error("{step}: {reason}")]
+    Failed { step: &'static str, reason: String },
+    /// What is on disk cannot be read.
+    #[error(
+        "the database {} is damaged: {reason}; restore it from a backup, or move it away to begin with an empty one",
+        path.display()
+    )]
+    Damaged { path: PathBuf, reason: String },
+    /// A file that some other program made.
+    #[error("{} is no database of this service: {reason}; choose another path", path.display())]
+    Foreign { path: PathBuf, reason: String },
+    /// A newer version of the service wrote it.
+    #[error(
+        "the database {} has version {found} and this program knows up to {known}; run the newer program again, or restore the backup made before its upgrade",
+        path.display()
+    )]
+    TooNew { path: PathBuf, found: i64, known: i64 },
+}
+
+impl StoreError {
+    pub(crate) fn failed(step: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Failed { step, reason: reason.to_string() }
+    }
+}

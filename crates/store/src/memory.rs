@@ -1,0 +1,251 @@
+//! A store in memory for tests of the layers above: the naive reading of the contract, with faults on request.
+//!
+//! A clone is the same store, so that a test can let an engine die and start another on what was committed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::{SandboxId, SandboxState};
+use async_trait::async_trait;
+use rules::TimeMs;
+use tokio::sync::watch;
+
+use crate::{
+    Batch, Committed, Event, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary, Store,
+    StoreError, Write,
+};
+
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// How many guards hold commits back.
+    held: watch::Sender<u32>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tables: Tables,
+    faults: VecDeque<StoreError>,
+    commits: u64,
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// With a number that says which was stored first.
+    sandboxes: BTreeMap<SandboxId, (u64, SandboxRecord)>,
+    events: Vec<Event>,
+    last_row: u64,
+    last_sequence: u64,
+}
+
+/// While this lives, commits wait. See [`MemoryStore::hold_commits`].
+#[derive(Debug)]
+pub struct HeldCommits {
+    shared: Arc<Shared>,
+}
+
+impl Drop for HeldCommits {
+    fn drop(&mut self) {
+        self.shared.held.send_modify(|held| *held -= 1);
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { shared: Arc::new(Shared { state: Mutex::default(), held: watch::Sender::new(0) }) }
+    }
+}
+
+impl MemoryStore {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The next commit fails with this and changes nothing; called twice, the next two, in turn.
+    pub fn fail_next_commit(&self, error: StoreError) {
+        self.lock().faults.push_back(error);
+    }
+
+    /// Commits that come from now on wait until the guard is dropped: a slow disk without a clock.
+    pub fn hold_commits(&self) -> HeldCommits {
+        self.shared.held.send_modify(|held| *held += 1);
+        HeldCommits { shared: Arc::clone(&self.shared) }
+    }
+
+    /// How many commits took effect.
+    pub fn commits(&self) -> u64 {
+        self.lock().commits
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.lock();
+        if state.closed { Err(StoreError::Closed) } else { Ok(state) }
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        batch.check()?;
+        let mut held = self.shared.held.subscribe();
+        // The sender lives in `shared`, so waiting cannot fail.
+        let _ = held.wait_for(|held| *held == 0).await;
+        let mut state = self.read()?;
+        if let Some(fault) = state.faults.pop_front() {
+            return Err(fault);
+        }
+        let committed = state.tables.apply_all(batch)?;
+        state.commits += 1;
+        Ok(committed)
+    }
+
+    async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        Ok(self.read()?.tables.sandboxes.get(id).map(|(_, record)| record.clone()))
+    }
+
+    async fn living(&self) -> Result<Vec<SandboxRecord>, StoreError> {
+        let state = self.read()?;
+        let records = state.tables.sandboxes.values().map(|(_, record)| record);
+        Ok(records.filter(|record| record.state != SandboxState::Terminated).cloned().collect())
+    }
+
+    async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError> {
+        let state = self.read()?;
+        let mut fitting: Vec<_> =
+            state.tables.sandboxes.values().filter(|(_, record)| fits(filter, record)).collect();
+        fitting.sort_by_key(|(row, record)| std::cmp::Reverse((record.created_at, *row)));
+        let limit = page.limit.min(MAX_PAGE) as usize;
+        let offset = usize::try_from(page.offset).unwrap_or(usize::MAX);
+        let items = fitting.iter().skip(offset).take(limit).map(|(_, record)| summary(record)).collect();
+        Ok(Listing { items, total: fitting.len() as u64 })
+    }
+
+    async fn events(&self, sandbox: &SandboxId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+        let state = self.read()?;
+        let fitting =
+            state.tables.events.iter().filter(|event| event.sandbox == *sandbox && event.sequence > after);
+        Ok(fitting.take(limit.min(MAX_PAGE) as usize).cloned().collect())
+    }
+
+    async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
+        let mut state = self.read()?;
+        let Tables { sandboxes, events, .. } = &mut state.tables;
+        let count = sandboxes.len();
+        let mut gone = Vec::new();
+        sandboxes.retain(|id, (_, record)| {
+            let stays = record.terminated_at.is_none_or(|at| at >= before);
+            if !stays {
+                gone.push(id.clone());
+            }
+            stays
+        });
+        events.retain(|event| {
+            let orphaned = event.at < before && !sandboxes.contains_key(&event.sandbox);
+            !(orphaned || gone.contains(&event.sandbox))
+        });
+        Ok((count - sandboxes.len()) as u64)
+    }
+
+    async fn close(&self) {
+        self.lock().closed = true;
+    }
+}
+
+/// What a record was before a batch touched it.
+type Undo = (SandboxId, Option<(u64, SandboxRecord)>);
+
+impl Tables {
+    fn apply_all(&mut self, batch: Batch) -> Result<Committed, StoreError> {
+        let (events, last_row, last_sequence) = (self.events.len(), self.last_row, self.last_sequence);
+        let (mut committed, mut undo) = (Committed::default(), Vec::<Undo>::new());
+        for write in batch.into_writes() {
+            let touched = match &write {
+                Write::PutSandbox(record) => Some(&record.id),
+                Write::DeleteSandbox(id) => Some(id),
+                Write::AppendEvent(_) => None,
+            };
+            undo.extend(touched.map(|id| (id.clone(), self.sandboxes.get(id).cloned())));
+            if let Err(error) = self.apply(write, &mut committed) {
+                for (id, before) in undo.into_iter().rev() {
+                    match before {
+                        Some(before) => self.sandboxes.insert(id, before),
+                        None => self.sandboxes.remove(&id),
+                    };
+                }
+                self.events.truncate(events);
+                (self.last_row, self.last_sequence) = (last_row, last_sequence);
+                return Err(error);
+            }
+        }
+        Ok(committed)
+    }
+
+    fn apply(&mut self, write: Write, committed: &mut Committed) -> Result<(), StoreError> {
+        match write {
+            Write::PutSandbox(record) => return self.put(*record),
+            Write::DeleteSandbox(id) => {
+                self.sandboxes.remove(&id);
+            }
+            Write::AppendEvent(event) => {
+                self.last_sequence += 1;
+                committed.event_sequences.push(self.last_sequence);
+                self.events.push(Event {
+                    sequence: self.last_sequence,
+                    sandbox: event.sandbox,
+                    account: event.account,
+                    at: event.at,
+                    kind: event.kind,
+                    data: event.data,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, record: SandboxRecord) -> Result<(), StoreError> {
+        let id = record.id.clone();
+        let stored = self.sandboxes.get(&id).map(|(row, stored)| (*row, stored.revision));
+        if let Some((_, stored)) = stored.filter(|(_, stored)| *stored >= record.revision) {
+            return Err(StoreError::Stale { id, stored, offered: record.revision });
+        }
+        let living = |record: &SandboxRecord| record.state != SandboxState::Terminated;
+        let mut others = self.sandboxes.values().map(|(_, other)| other).filter(|other| other.id != id);
+        if living(&record) && others.any(|other| living(other) && other.slot == record.slot) {
+            return Err(StoreError::SlotTaken { id, slot: record.slot });
+        }
+        let row = stored.map_or(self.last_row + 1, |(row, _)| row);
+        self.last_row = self.last_row.max(row);
+        self.sandboxes.insert(id, (row, record));
+        Ok(())
+    }
+}
+
+fn fits(filter: &Filter, record: &SandboxRecord) -> bool {
+    record.account == filter.account
+        && filter.state.is_none_or(|state| state == record.state)
+        && filter.image.as_ref().is_none_or(|image| *image == record.config.image)
+        && filter.metadata.iter().all(|(key, value)| record.config.metadata.get(key) == Some(value))
+}
+
+fn summary(record: &SandboxRecord) -> SandboxSummary {
+    SandboxSummary {
+        id: record.id.clone(),
+        state: record.state,
+        image: record.config.image.clone(),
+        resources: record.config.resources,
+        created_at: record.created_at,
+        started_at: record.started_at,
+        paused_at: record.paused_at,
+        terminated_at: record.terminated_at,
+    }
+}

@@ -1,0 +1,124 @@
+//! The store for service: SQLite in one file, in WAL mode.
+//!
+//! ```text
+//!   commit, purge --bounded queue--> writer thread: all that waits becomes one transaction, one fsync, all are answered
+//!   get, list, ... ------------------> a few read-only connections, on the runtime's blocking threads
+//!                                      checkpoint thread: moves the log into the file beside the writer
+//! ```
+//!
+//! A process that dies at any instant leaves a file that the next [`SqliteStore::open`] takes up with everything that was
+//! acknowledged. Dropping the store finishes what is queued and ends both threads, as [`crate::Store::close`] does.
+
+mod apply;
+mod checkpoint;
+mod file;
+mod list;
+mod purge;
+mod read;
+mod readers;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod trouble;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::SandboxId;
+use async_trait::async_trait;
+use rules::TimeMs;
+
+use crate::{Batch, Committed, Event, Filter, Listing, Page, SandboxRecord, Store, StoreError};
+use purge::{Purged, Target};
+use readers::Readers;
+use writer::{Job, Writer};
+
+/// A store in a SQLite database.
+#[derive(Debug)]
+pub struct SqliteStore {
+    readers: Readers,
+    /// `None` once it is closed.
+    writer: Mutex<Option<Writer>>,
+}
+
+impl SqliteStore {
+    /// Opens the database, made anew with mode 0600 where there is none, and brings it to the present version. Blocks
+    /// while it does. Its directory has to exist.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let path: Arc<PathBuf> = Arc::new(path.into());
+        let connection = file::open(&path)?;
+        let readers = Readers::new(Arc::clone(&path));
+        let writer = Writer::start(connection, path)?;
+        Ok(Self { readers, writer: Mutex::new(Some(writer)) })
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
+        let queue = {
+            let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            writer.as_ref().ok_or(StoreError::Closed)?.queue()
+        };
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        queue.send(job(reply)).await.map_err(|_| StoreError::Closed)?;
+        drop(queue);
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn purge_all(&self, before: TimeMs, target: Target) -> Result<u64, StoreError> {
+        let mut count = 0;
+        loop {
+            let Purged { removed, more } = self.ask(|reply| Job::Purge { before, target, reply }).await?;
+            count += removed;
+            if !more {
+                return Ok(count);
+            }
+        }
+    }
+
+    fn take_writer(&self) -> Option<Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        batch.check()?;
+        self.ask(|reply| Job::Commit { batch, reply }).await
+    }
+
+    async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        let id = id.clone();
+        self.readers.read("cannot read a sandbox", move |connection| read::get(connection, &id)).await
+    }
+
+    async fn living(&self) -> Result<Vec<SandboxRecord>, StoreError> {
+        self.readers.read("cannot read the living sandboxes", read::living).await
+    }
+
+    async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError> {
+        let filter = filter.clone();
+        self.readers
+            .read("cannot list sandboxes", move |connection| list::list(connection, &filter, page))
+            .await
+    }
+
+    async fn events(&self, sandbox: &SandboxId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+        let sandbox = sandbox.clone();
+        let read = move |connection: &mut _| read::events(connection, &sandbox, after, limit);
+        self.readers.read("cannot read events", read).await
+    }
+
+    async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
+        let count = self.purge_all(before, Target::Sandboxes).await?;
+        self.purge_all(before, Target::OrphanedEvents).await?;
+        Ok(count)
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        let Some(writer) = self.take_writer() else { return };
+        // Joining waits for a disk. That it fails would mean that this task was cancelled by the runtime's own end.
+        let _ = tokio::task::spawn_blocking(|| drop(writer)).await;
+    }
+}

@@ -1,0 +1,163 @@
+//! Writes as SQL, inside the writer's savepoint. Totals are kept by the schema's triggers, metadata rows here.
+
+use api::{SandboxConfig, SandboxId};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+
+use super::rows;
+use super::trouble::{Outcome, Trouble};
+use crate::{Batch, Committed, NewEvent, SandboxRecord, StoreError, Write};
+
+pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed> {
+    let mut committed = Committed::default();
+    for write in batch.into_writes() {
+        match write {
+            Write::PutSandbox(record) => put(connection, &record)?,
+            Write::DeleteSandbox(id) => delete(connection, &id)?,
+            Write::AppendEvent(event) => committed.event_sequences.push(append(connection, &event)?),
+        }
+    }
+    Ok(committed)
+}
+
+/// What the side tables know of a stored sandbox.
+pub(super) struct Stored {
+    pub(super) row: i64,
+    pub(super) account: String,
+    pub(super) created_at: i64,
+    pub(super) config: String,
+}
+
+fn put(connection: &Connection, record: &SandboxRecord) -> Outcome<()> {
+    let config = rows::config_text(&record.config)?;
+    let Some((stored, revision)) = find(connection, &record.id)? else {
+        insert(connection, record, &config)?;
+        return add_metadata(connection, connection.last_insert_rowid(), record);
+    };
+    if revision >= record.revision {
+        let id = record.id.clone();
+        return Err(Trouble::Refused(StoreError::Stale { id, stored: revision, offered: record.revision }));
+    }
+    update(connection, record, &config)?;
+    let same = stored.config == config
+        && stored.account == record.account
+        && stored.created_at == rows::integer(record.created_at.0)?;
+    if !same {
+        remove_metadata(connection, &stored)?;
+        add_metadata(connection, stored.row, record)?;
+    }
+    Ok(())
+}
+
+fn find(connection: &Connection, id: &SandboxId) -> Outcome<Option<(Stored, u64)>> {
+    let mut statement = connection
+        .prepare_cached("SELECT row, account, created_at, config, revision FROM sandboxes WHERE id = ?1")?;
+    let found = statement
+        .query_row([id.as_str()], |row| {
+            let stored = Stored {
+                row: row.get(0)?,
+                account: row.get(1)?,
+                created_at: row.get(2)?,
+                config: row.get(3)?,
+            };
+            Ok((stored, row.get::<_, i64>(4)?))
+        })
+        .optional()?;
+    found.map(|(stored, revision)| Ok((stored, rows::unsigned(revision)?))).transpose()
+}
+
+fn insert(connection: &Connection, record: &SandboxRecord, config: &str) -> Outcome<()> {
+    let sql = format!("INSERT INTO sandboxes ({}) VALUES ({})", rows::COLUMNS, rows::PLACES);
+    write_row(connection, &sql, record, config)
+}
+
+fn update(connection: &Connection, record: &SandboxRecord, config: &str) -> Outcome<()> {
+    let sql = format!("UPDATE sandboxes SET ({}) = ({}) WHERE id = ?1", rows::COLUMNS, rows::PLACES);
+    write_row(connection, &sql, record, config)
+}
+
+fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config: &str) -> Outcome<()> {
+    let (phase, since) = rows::phase(record.accounting.phase())?;
+    let resources = record.config.resources;
+    let time = rows::optional_time;
+    let values = params![
+        record.id.as_str(),
+        record.account,
+        record.state.to_string(),
+        record.config.image,
+        resources.cpu,
+        resources.memory_mb,
+        resources.disk_mb,
+        record.slot,
+        rows::integer(record.created_at.0)?,
+        time(record.started_at)?,
+        time(record.paused_at)?,
+        time(record.terminated_at)?,
+        rows::integer(record.revision)?,
+        rows::integer(record.accounting.finished_ms())?,
+        phase,
+        since,
+        record.reason,
+        record.note,
+        record.image_digest,
+        rows::texts_column(&record.layers)?,
+        rows::texts_column(&record.image_env)?,
+        config,
+    ];
+    match connection.prepare_cached(sql)?.execute(values) {
+        Ok(_) => Ok(()),
+        // The id was looked up before, so the only thing that can be there twice is the slot.
+        Err(error) if is_unique_violation(&error) => {
+            Err(Trouble::Refused(StoreError::SlotTaken { id: record.id.clone(), slot: record.slot }))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_unique_violation(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| {
+        error.code == ErrorCode::ConstraintViolation
+            && error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE
+    })
+}
+
+fn add_metadata(connection: &Connection, row: i64, record: &SandboxRecord) -> Outcome<()> {
+    let mut statement = connection.prepare_cached("INSERT INTO metadata VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let created_at = rows::integer(record.created_at.0)?;
+    for (key, value) in &record.config.metadata {
+        statement.execute(params![record.account, key, value, created_at, row])?;
+    }
+    Ok(())
+}
+
+fn remove_metadata(connection: &Connection, stored: &Stored) -> Outcome<()> {
+    let config: SandboxConfig = rows::parse_config(&stored.config)?;
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM metadata WHERE account = ?1 AND key = ?2 AND value = ?3 AND created_at = ?4 AND row = ?5",
+    )?;
+    for (key, value) in &config.metadata {
+        statement.execute(params![stored.account, key, value, stored.created_at, stored.row])?;
+    }
+    Ok(())
+}
+
+fn delete(connection: &Connection, id: &SandboxId) -> Outcome<()> {
+    match find(connection, id)? {
+        Some((stored, _)) => remove(connection, &stored),
+        None => Ok(()),
+    }
+}
+
+/// A sandbox and what the side tables have of it; not its events.
+pub(super) fn remove(connection: &Connection, stored: &Stored) -> Outcome<()> {
+    remove_metadata(connection, stored)?;
+    connection.prepare_cached("DELETE FROM sandboxes WHERE row = ?1")?.execute([stored.row])?;
+    Ok(())
+}
+
+fn append(connection: &Connection, event: &NewEvent) -> Outcome<u64> {
+    let sql = "INSERT INTO events (sandbox, account, at, kind, data) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let at = rows::integer(event.at.0)?;
+    let values = params![event.sandbox.as_str(), event.account, at, event.kind, event.data.to_string()];
+    let sequence = connection.prepare_cached(sql)?.insert(values)?;
+    rows::unsigned(sequence)
+}

@@ -1,0 +1,66 @@
+//! The thread that moves the log into the database file, beside the writer, so that no commit waits for it.
+//!
+//! It owns nothing that matters: where a checkpoint fails, the log stays as it is and the next nudge tries again; a disk that
+//! is really broken shows in the writer's commits, whose callers hear of it.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+use rusqlite::Connection;
+
+use super::file;
+use crate::StoreError;
+
+/// Batches between two checkpoints: some ten pages each.
+const BATCHES: usize = 128;
+
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    /// `None` only while it is dropped.
+    nudge: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+    batches: usize,
+}
+
+impl Checkpointer {
+    pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
+        let connection = file::open_checkpointer(path)
+            .map_err(|trouble| trouble.explain(path, "cannot open the database for checkpoints"))?;
+        let (nudge, nudges) = sync_channel(1);
+        let thread = Builder::new()
+            .name("store-checkpoint".to_owned())
+            .spawn(move || run(&connection, &nudges))
+            .map_err(|error| StoreError::failed("cannot start the store's checkpoint thread", error))?;
+        Ok(Self { nudge: Some(nudge), thread: Some(thread), batches: 0 })
+    }
+
+    /// That many batches went into the log.
+    pub(super) fn written(&mut self, batches: usize) {
+        self.batches += batches;
+        if self.batches >= BATCHES {
+            self.batches = 0;
+            if let Some(nudge) = &self.nudge {
+                // A nudge that waits already stands for this one too.
+                let _ = nudge.try_send(());
+            }
+        }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.nudge = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread cost nothing but checkpoints.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(connection: &Connection, nudges: &Receiver<()>) {
+    while nudges.recv().is_ok() {
+        // See the head of the module for why a failure needs no answer.
+        let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    }
+}

@@ -1,0 +1,134 @@
+//! The database file: made, recognised, set up, brought to the present version.
+//!
+//! Each migration is one transaction with the version it leads to, so that a death in between leaves the version before.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::trouble::{Outcome, Trouble};
+use crate::StoreError;
+
+/// In order; the number of a migration is its place. One that was released is never changed.
+const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/0001_sandboxes_and_events.sql")];
+
+/// "sbxd", in the header of our files.
+const APPLICATION_ID: i64 = 0x7362_7864;
+/// Another connection holds the file for moments only; longer than this and something is wrong.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const CACHED_STATEMENTS: usize = 64;
+/// 16 MiB.
+const LOG_PAGES: i64 = 4096;
+const OWNER_ONLY: u32 = 0o600;
+
+/// The connection that writes.
+pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+    create(path).map_err(|error| {
+        StoreError::failed("cannot open the database", format_args!("{}: {error}", path.display()))
+    })?;
+    let explain = |trouble: Trouble| trouble.explain(path, "cannot open the database");
+    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(explain)?;
+    recognise(&connection, path)?;
+    set_up(&connection).map_err(explain)?;
+    migrate(&mut connection, path, &MIGRATIONS)?;
+    Ok(connection)
+}
+
+/// A connection that only reads. The one that writes has to be open.
+pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+/// A connection that moves the log into the file.
+pub(super) fn open_checkpointer(path: &Path) -> Outcome<Connection> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    Ok(connection)
+}
+
+/// Environments and metadata are the business of their owners only: nobody else on the host reads the file, nor the log
+/// that SQLite makes beside it with the same mode.
+fn create(path: &Path) -> std::io::Result<()> {
+    match OpenOptions::new().read(true).write(true).create_new(true).mode(OWNER_ONLY).open(path) {
+        Ok(file) => {
+            file.sync_all()?;
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fs::set_permissions(path, Permissions::from_mode(OWNER_ONLY))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn connect(path: &Path, mode: OpenFlags) -> Outcome<Connection> {
+    let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", -16_384)?;
+    Ok(connection)
+}
+
+fn recognise(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let explain = |error: rusqlite::Error| Trouble::from(error).explain(path, "cannot open the database");
+    let foreign = |reason: String| Err(StoreError::Foreign { path: path.to_owned(), reason });
+    let id = pragma(connection, "application_id").map_err(explain)?;
+    let objects = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+        .map_err(explain)?;
+    match (id, objects) {
+        (APPLICATION_ID, _) | (0, 0) => Ok(()),
+        (0, tables) => foreign(format!("it holds {tables} tables or indexes of another program")),
+        (other, _) => foreign(format!("its application id is {other:#x}, ours is {APPLICATION_ID:#x}")),
+    }
+}
+
+fn set_up(connection: &Connection) -> Outcome<()> {
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        let reason = format!("the file system allows journal mode '{mode}' only; the database needs 'wal'");
+        return Err(Trouble::Refused(StoreError::failed("cannot open the database", reason)));
+    }
+    // FULL: an acknowledged commit is on the disk, not only with the kernel.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // The checkpoint thread has moved most of the log when it gets this long, but only a moment without a writer lets it
+    // begin anew: the writer moves the rest then.
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_PAGES * 4096)?;
+    Ok(())
+}
+
+fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
+    let explain = |error: rusqlite::Error| {
+        Trouble::from(error).explain(path, "cannot bring the database to the version of this program")
+    };
+    loop {
+        let step = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
+        let found = pragma(&step, "user_version").map_err(explain)?;
+        let known = migrations.len() as i64;
+        if found > known {
+            return Err(StoreError::TooNew { path: path.to_owned(), found, known });
+        }
+        let next = usize::try_from(found).ok().and_then(|found| migrations.get(found));
+        let Some(migration) = next else { return Ok(()) };
+        step.execute_batch(migration).map_err(explain)?;
+        step.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
+        step.pragma_update(None, "user_version", found + 1).map_err(explain)?;
+        step.commit().map_err(explain)?;
+    }
+}
+
+fn pragma(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, name, |row| row.get(0))
+}
+
+#[cfg(test)]
+mod tests;

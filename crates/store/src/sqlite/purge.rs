@@ -1,0 +1,65 @@
+//! Removal of what is past its retention, a part at a time.
+
+use rules::TimeMs;
+use rusqlite::{Connection, params};
+
+use super::apply::{self, Stored};
+use super::rows;
+use super::trouble::Outcome;
+
+/// Sandboxes, or events, that one part removes: some milliseconds of the writer.
+const SANDBOXES: u64 = 100;
+const EVENTS: u64 = 1000;
+
+/// What is purged; a part at a time, so that commits get in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Sandboxes,
+    OrphanedEvents,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Purged {
+    pub(super) removed: u64,
+    pub(super) more: bool,
+}
+
+pub(super) fn some(connection: &Connection, before: TimeMs, target: Target) -> Outcome<Purged> {
+    // A time that no stored one can reach takes all.
+    let before = i64::try_from(before.0).unwrap_or(i64::MAX);
+    match target {
+        Target::Sandboxes => sandboxes(connection, before),
+        Target::OrphanedEvents => orphaned_events(connection, before),
+    }
+}
+
+fn sandboxes(connection: &Connection, before: i64) -> Outcome<Purged> {
+    let mut statement = connection.prepare_cached(
+        "SELECT row, account, created_at, config, id FROM sandboxes INDEXED BY sandboxes_to_purge
+         WHERE state = 'terminated' AND terminated_at < ?1 ORDER BY terminated_at LIMIT ?2",
+    )?;
+    let found = statement.query_map(params![before, rows::integer(SANDBOXES)?], |row| {
+        let stored =
+            Stored { row: row.get(0)?, account: row.get(1)?, created_at: row.get(2)?, config: row.get(3)? };
+        Ok((stored, row.get::<_, String>(4)?))
+    })?;
+    let found: Vec<_> = found.collect::<Result<_, _>>()?;
+    let mut events = connection.prepare_cached("DELETE FROM events WHERE sandbox = ?1")?;
+    for (stored, id) in &found {
+        events.execute([id])?;
+        apply::remove(connection, stored)?;
+    }
+    let removed = found.len() as u64;
+    Ok(Purged { removed, more: removed == SANDBOXES })
+}
+
+fn orphaned_events(connection: &Connection, before: i64) -> Outcome<Purged> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM events WHERE sequence IN (
+             SELECT sequence FROM events WHERE at < ?1
+                AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = events.sandbox)
+             LIMIT ?2)",
+    )?;
+    let removed = statement.execute(params![before, rows::integer(EVENTS)?])? as u64;
+    Ok(Purged { removed, more: removed == EVENTS })
+}

@@ -1,0 +1,60 @@
+//! The connections that read. A read takes one of them to a blocking thread of the runtime and brings it back.
+//!
+//! A read whose future is dropped still ends there and brings its connection back. One that panics loses its connection;
+//! the next read opens another.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::file;
+use super::trouble::Outcome;
+use crate::StoreError;
+
+/// Reads at the same time; more wait. Reads take microseconds from memory, so more would only wait for the processor.
+const READERS: u32 = 4;
+
+#[derive(Debug)]
+pub(super) struct Readers {
+    path: Arc<PathBuf>,
+    permits: Arc<Semaphore>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl Readers {
+    pub(super) fn new(path: Arc<PathBuf>) -> Self {
+        Self { path, permits: Arc::new(Semaphore::new(READERS as usize)), idle: Arc::default() }
+    }
+
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        step: &'static str,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let (idle, path) = (Arc::clone(&self.idle), Arc::clone(&self.path));
+        let task = tokio::task::spawn_blocking(move || {
+            let found = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let result = found.map_or_else(|| file::open_reader(&path), Ok).and_then(|mut connection| {
+                let result = work(&mut connection);
+                idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+                result
+            });
+            drop(permit);
+            result.map_err(|trouble| trouble.explain(&path, step))
+        });
+        task.await.map_err(|error| StoreError::failed(step, error))?
+    }
+
+    /// Waits for the reads under way and closes their connections.
+    pub(super) async fn close(&self) {
+        // Fails if it is closed already; then there is nothing to wait for.
+        if let Ok(all) = self.permits.acquire_many(READERS).await {
+            self.permits.close();
+            drop(all);
+        }
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

@@ -1,0 +1,141 @@
+//! Records as rows and back. What comes back is checked: a row that this program cannot have written is damage.
+
+use api::{Resources, SandboxConfig, SandboxId, SandboxState};
+use rules::{Accounting, Phase, TimeMs};
+use rusqlite::Row;
+
+use super::trouble::{Outcome, Trouble};
+use crate::{Event, SandboxRecord, SandboxSummary};
+
+/// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
+pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
+    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config";
+pub(super) const PLACES: &str =
+    "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22";
+pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at";
+
+pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
+    let layers: String = row.get(19)?;
+    let image_env: String = row.get(20)?;
+    let config: String = row.get(21)?;
+    Ok(SandboxRecord {
+        id: id(row)?,
+        account: row.get(1)?,
+        state: state(row)?,
+        config: parse_config(&config)?,
+        slot: row.get(7)?,
+        image_digest: row.get(18)?,
+        layers: texts(&layers)?,
+        image_env: texts(&image_env)?,
+        created_at: time(row, 8)?,
+        started_at: maybe_time(row, 9)?,
+        paused_at: maybe_time(row, 10)?,
+        terminated_at: maybe_time(row, 11)?,
+        reason: row.get(16)?,
+        accounting: accounting(row)?,
+        revision: unsigned(row.get(12)?)?,
+        note: row.get(17)?,
+    })
+}
+
+pub(super) fn summary(row: &Row<'_>) -> Outcome<SandboxSummary> {
+    Ok(SandboxSummary {
+        id: id(row)?,
+        state: state(row)?,
+        image: row.get(3)?,
+        resources: Resources { cpu: row.get(4)?, memory_mb: row.get(5)?, disk_mb: row.get(6)? },
+        created_at: time(row, 8)?,
+        started_at: maybe_time(row, 9)?,
+        paused_at: maybe_time(row, 10)?,
+        terminated_at: maybe_time(row, 11)?,
+    })
+}
+
+/// From `sequence, sandbox, account, at, kind, data`.
+pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
+    let sandbox: String = row.get(1)?;
+    let data: String = row.get(5)?;
+    Ok(Event {
+        sequence: unsigned(row.get(0)?)?,
+        sandbox: sandbox.parse().map_err(|error| Trouble::content("sandbox of an event", error))?,
+        account: row.get(2)?,
+        at: time(row, 3)?,
+        kind: row.get(4)?,
+        data: serde_json::from_str(&data).map_err(|error| Trouble::content("data of an event", error))?,
+    })
+}
+
+fn id(row: &Row<'_>) -> Outcome<SandboxId> {
+    let text: String = row.get(0)?;
+    text.parse().map_err(|error| Trouble::content("id of a sandbox", error))
+}
+
+fn state(row: &Row<'_>) -> Outcome<SandboxState> {
+    let text: String = row.get(2)?;
+    let states =
+        [SandboxState::Creating, SandboxState::Running, SandboxState::Paused, SandboxState::Terminated];
+    let known = states.into_iter().find(|state| state.to_string() == text);
+    known.ok_or_else(|| Trouble::content("state of a sandbox", text))
+}
+
+fn accounting(row: &Row<'_>) -> Outcome<Accounting> {
+    let name: String = row.get(14)?;
+    let since = maybe_time(row, 15)?;
+    let phase = match (name.as_str(), since) {
+        ("not_started", None) => Phase::NotStarted,
+        ("running", Some(since)) => Phase::Running { since },
+        ("paused", Some(since)) => Phase::Paused { since },
+        ("ended", None) => Phase::Ended,
+        (other, since) => {
+            return Err(Trouble::content("phase of a sandbox", format!("{other} since {since:?}")));
+        }
+    };
+    Ok(Accounting::restore(unsigned(row.get(13)?)?, phase))
+}
+
+pub(super) fn phase(phase: Phase) -> Outcome<(&'static str, Option<i64>)> {
+    Ok(match phase {
+        Phase::NotStarted => ("not_started", None),
+        Phase::Running { since } => ("running", Some(integer(since.0)?)),
+        Phase::Paused { since } => ("paused", Some(integer(since.0)?)),
+        Phase::Ended => ("ended", None),
+    })
+}
+
+fn time(row: &Row<'_>, column: usize) -> Outcome<TimeMs> {
+    Ok(TimeMs(unsigned(row.get(column)?)?))
+}
+
+fn maybe_time(row: &Row<'_>, column: usize) -> Outcome<Option<TimeMs>> {
+    let stored: Option<i64> = row.get(column)?;
+    stored.map(|ms| Ok(TimeMs(unsigned(ms)?))).transpose()
+}
+
+pub(super) fn optional_time(time: Option<TimeMs>) -> Outcome<Option<i64>> {
+    time.map(|time| integer(time.0)).transpose()
+}
+
+/// Records are checked for this before they come here.
+pub(super) fn integer(number: u64) -> Outcome<i64> {
+    i64::try_from(number).map_err(|error| Trouble::content("a number to be stored", error))
+}
+
+pub(super) fn unsigned(number: i64) -> Outcome<u64> {
+    u64::try_from(number).map_err(|error| Trouble::content("a stored number", error))
+}
+
+pub(super) fn config_text(config: &SandboxConfig) -> Outcome<String> {
+    serde_json::to_string(config).map_err(|error| Trouble::content("config to be stored", error))
+}
+
+fn texts(column: &str) -> Outcome<Vec<String>> {
+    serde_json::from_str(column).map_err(|error| Trouble::content("list of texts of a sandbox", error))
+}
+
+pub(super) fn texts_column(texts: &[String]) -> Outcome<String> {
+    serde_json::to_string(texts).map_err(|error| Trouble::content("list of texts to be stored", error))
+}
+
+pub(super) fn parse_config(text: &str) -> Outcome<SandboxConfig> {
+    serde_json::from_str(text).map_err(|error| Trouble::content("config of a sandbox", error))
+}

@@ -1,0 +1,199 @@
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::conformance::{event, record, terminated};
+
+fn database() -> (tempfile::TempDir, Arc<PathBuf>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.db");
+    (directory, Arc::new(path))
+}
+
+fn store_on(connection: Connection, path: &Arc<PathBuf>) -> SqliteStore {
+    let writer = Writer::start(connection, Arc::clone(path)).unwrap();
+    SqliteStore { readers: Readers::new(Arc::clone(path)), writer: Mutex::new(Some(writer)) }
+}
+
+fn check(path: &PathBuf) -> String {
+    let connection = Connection::open(path).unwrap();
+    connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn a_store_opened_again_has_all_of_it() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    let batch = Batch::new().put(record(1)).event(event(1, "sandbox.created", TimeMs(1)));
+    store.commit(batch).await.unwrap();
+    let events = store.events(&record(1).id, 0, 9).await.unwrap();
+    store.close().await;
+    let store = SqliteStore::open(&*path).unwrap();
+    assert_eq!(store.living().await.unwrap(), [record(1)]);
+    assert_eq!(store.events(&record(1).id, 0, 9).await.unwrap(), events);
+    drop(store);
+    // A log that was taken over into the file is gone.
+    assert!(!path.with_extension("db-wal").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drop_finishes_what_is_queued() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    let queue = store.writer.lock().unwrap().as_ref().unwrap().queue();
+    let mut answers = Vec::new();
+    for number in 0..500 {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let job = Job::Commit { batch: Batch::new().put(record(number)), reply };
+        queue.send(job).await.map_err(|_| "closed").unwrap();
+        answers.push(answer);
+    }
+    drop(queue);
+    drop(store);
+    for mut answer in answers {
+        // Answered before the drop came back: there is nothing to wait for.
+        answer.try_recv().unwrap().unwrap();
+    }
+    assert_eq!(SqliteStore::open(&*path).unwrap().living().await.unwrap().len(), 500);
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_the_commits_and_nothing_else() {
+    let (_directory, path) = database();
+    let connection = file::open(&path).unwrap();
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    connection.query_row(&format!("PRAGMA max_page_count = {}", pages + 40), [], |_| Ok(())).unwrap();
+    let store = Arc::new(store_on(connection, &path));
+    let mut kept = 0;
+    let failure = loop {
+        let mut large = record(kept);
+        large.config.env.insert("A".to_owned(), "x".repeat(30_000));
+        match store.put(large).await {
+            Ok(()) => kept += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        kept > 0 && matches!(&failure, StoreError::Failed { reason, .. } if reason.contains("full")),
+        "{failure}"
+    );
+    assert_eq!(store.living().await.unwrap().len(), kept as usize);
+    // Jobs that share the transaction with one that does not fit are answered one by one, whatever their fate.
+    let mut tasks = JoinSet::new();
+    for number in 0..20 {
+        let store = Arc::clone(&store);
+        let mut next = record(1000 + number);
+        if number % 2 == 0 {
+            next.config.env.insert("A".to_owned(), "x".repeat(100_000));
+        }
+        tasks.spawn(
+            async move { (store.put(next.clone()).await, store.get(&next.id).await.unwrap().is_some()) },
+        );
+    }
+    while let Some(done) = tasks.join_next().await {
+        let (result, is_there) = done.unwrap();
+        assert_eq!(result.is_ok(), is_there);
+    }
+    store.commit(Batch::new().delete(record(0).id)).await.unwrap();
+    assert_eq!(store.get(&record(0).id).await.unwrap(), None);
+    store.close().await;
+    assert_eq!(check(&path), "ok");
+}
+
+#[tokio::test]
+async fn a_writer_that_waits_for_another_says_so() {
+    let (_directory, path) = database();
+    let connection = file::open(&path).unwrap();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    let store = store_on(connection, &path);
+    let other = Connection::open(&*path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = store.put(record(1)).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot begin to write: database is locked");
+    other.execute_batch("ROLLBACK").unwrap();
+    store.put(record(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_that_nobody_wrote_are_damage() {
+    for (column, value) in [
+        ("id", "'no id'"),
+        ("config", "'{'"),
+        ("layers", "'x'"),
+        ("created_at", "-1"),
+        ("phase_since", "NULL"),
+        ("slot", "-7"),
+    ] {
+        let (_directory, path) = database();
+        let store = SqliteStore::open(&*path).unwrap();
+        store.put(record(1)).await.unwrap();
+        let other = Connection::open(&*path).unwrap();
+        other.execute_batch(&format!("UPDATE sandboxes SET {column} = {value}")).unwrap();
+        let error = store.living().await.unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{column}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn damaged_pages_are_said_to_be_damaged() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    for number in 0..200 {
+        store.put(record(number)).await.unwrap();
+    }
+    store.close().await;
+    let mut bytes = std::fs::read(&*path).unwrap();
+    let half = bytes.len() / 2 / 4096 * 4096;
+    bytes[half..].fill(0x5A);
+    std::fs::write(&*path, bytes).unwrap();
+    // Recovery reads all the living; it may not get as far as that.
+    let error = match SqliteStore::open(&*path) {
+        Ok(store) => store.living().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+}
+
+/// The bound on lists at a million records rests on this: no query sorts, none walks the table.
+#[tokio::test]
+async fn lists_walk_along_indexes() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    store.put(terminated(&record(1), TimeMs(9))).await.unwrap();
+    let connection = Connection::open(&*path).unwrap();
+    let metadata = [("a".to_owned(), "1".to_owned())].into();
+    for (filter, walk) in [
+        (Filter::default(), "SEARCH base USING COVERING INDEX sandboxes_newest (account=?)"),
+        (
+            Filter { state: Some(api::SandboxState::Paused), ..Filter::default() },
+            "SEARCH base USING COVERING INDEX sandboxes_by_state (account=? AND state=?)",
+        ),
+        (
+            Filter { image: Some("x".into()), ..Filter::default() },
+            "SEARCH base USING COVERING INDEX sandboxes_by_image (account=? AND image=?)",
+        ),
+        (
+            Filter { metadata, ..Filter::default() },
+            "SEARCH base USING PRIMARY KEY (account=? AND key=? AND value=?)",
+        ),
+    ] {
+        let plan = list::plan(&connection, &filter).unwrap();
+        assert!(plan.contains(walk), "{plan}");
+        let (sorts, scans) = (plan.matches("TEMP B-TREE").count(), plan.matches("SCAN").count());
+        // The twenty of the page are put in order at the end.
+        assert_eq!((sorts, scans), (1, 0), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_stays_short_under_load() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    for revision in 1..=3000 {
+        store.put(SandboxRecord { revision, ..record(1) }).await.unwrap();
+    }
+    let log = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
+    assert!(log < 32 * 1024 * 1024, "{log} bytes");
+}

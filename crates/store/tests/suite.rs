@@ -1,0 +1,149 @@
+//! Both stores pass the one suite, and agree with each other under a random load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use api::SandboxState;
+use proptest::prelude::{ProptestConfig, Strategy, prop, proptest};
+use rules::TimeMs;
+use store::conformance::{self, event, id, record, terminated};
+use store::{Batch, Filter, MemoryStore, Page, SandboxRecord, SqliteStore, Store, StoreError};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_memory_store_conforms() {
+    conformance::all(MemoryStore::new).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sqlite_store_conforms() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = AtomicU32::new(0);
+    conformance::all(|| {
+        let number = made.fetch_add(1, Ordering::Relaxed);
+        SqliteStore::open(directory.path().join(format!("{number}.db"))).unwrap()
+    })
+    .await;
+}
+
+#[derive(Debug, Clone)]
+enum Call {
+    Commit(Vec<Change>),
+    Purge(u64),
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Put { number: u32, revision: u64, slot: u32, state: u8, tag: u8, created_at: u64 },
+    Delete { number: u32 },
+    Event { number: u32, at: u64 },
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let put = (0u32..8, 1u64..6, 0u32..6, 0u8..4, 0u8..3, 0u64..4).prop_map(
+        |(number, revision, slot, state, tag, created_at)| Change::Put {
+            number,
+            revision,
+            slot,
+            state,
+            tag,
+            created_at,
+        },
+    );
+    let change = prop::strategy::Union::new_weighted(vec![
+        (6, put.boxed()),
+        (1, (0u32..8).prop_map(|number| Change::Delete { number }).boxed()),
+        (2, (0u32..8, 0u64..20).prop_map(|(number, at)| Change::Event { number, at }).boxed()),
+    ]);
+    let call = prop::strategy::Union::new_weighted(vec![
+        (9, prop::collection::vec(change, 1..4).prop_map(Call::Commit).boxed()),
+        (1, (0u64..20).prop_map(Call::Purge).boxed()),
+    ]);
+    prop::collection::vec(call, 1..40)
+}
+
+fn batch(changes: &[Change]) -> Batch {
+    changes.iter().fold(Batch::new(), |batch, change| match change.clone() {
+        Change::Delete { number } => batch.delete(id(number)),
+        Change::Event { number, at } => batch.event(event(number, "sandbox.paused", TimeMs(at))),
+        Change::Put { number, revision, slot, state, tag, created_at } => {
+            let mut record = SandboxRecord { slot, created_at: TimeMs(created_at), ..record(number) };
+            record.config.metadata.insert("tag".to_owned(), tag.to_string());
+            match state {
+                0 => record.state = SandboxState::Creating,
+                1 => record.state = SandboxState::Paused,
+                2 => record = terminated(&record, TimeMs(created_at + 5)),
+                _ => {}
+            }
+            record.revision = revision;
+            batch.put(record)
+        }
+    })
+}
+
+async fn agree(one: &dyn Store, other: &dyn Store) {
+    assert_eq!(one.living().await, other.living().await);
+    for number in 0..8 {
+        assert_eq!(one.get(&id(number)).await, other.get(&id(number)).await);
+        assert_eq!(one.events(&id(number), 0, 100).await, other.events(&id(number), 0, 100).await);
+    }
+    for state in [None, Some(SandboxState::Paused), Some(SandboxState::Terminated)] {
+        for tag in [None, Some("0"), Some("1")] {
+            let metadata = tag.map(|tag| ("tag".to_owned(), tag.to_owned())).into_iter().collect();
+            let filter = Filter { account: "acme".into(), state, image: None, metadata };
+            let page = Page { limit: 3, offset: 1 };
+            assert_eq!(one.list(&filter, page).await, other.list(&filter, page).await);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn sqlite_is_what_memory_is(calls in calls()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let sqlite: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path().join("s.db")).unwrap());
+        runtime.block_on(async {
+            for call in calls {
+                match call {
+                    Call::Commit(changes) => {
+                        assert_eq!(memory.commit(batch(&changes)).await, sqlite.commit(batch(&changes)).await);
+                    }
+                    Call::Purge(before) => {
+                        assert_eq!(memory.purge(TimeMs(before)).await, sqlite.purge(TimeMs(before)).await);
+                    }
+                }
+            }
+            agree(&*memory, &*sqlite).await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn faults_of_the_memory_store_come_when_asked_for() {
+    let store = MemoryStore::new();
+    let fault = StoreError::Failed { step: "cannot commit", reason: "disk full".to_owned() };
+    store.fail_next_commit(fault.clone());
+    assert_eq!(store.put(record(1)).await, Err(fault));
+    assert_eq!((store.get(&id(1)).await, store.commits()), (Ok(None), 0));
+    let held = store.hold_commits();
+    let mut put = Box::pin(store.put(record(1)));
+    for _ in 0..3 {
+        assert!(look_at(&mut put).is_none());
+    }
+    assert_eq!(store.get(&id(1)).await, Ok(None));
+    drop(held);
+    assert_eq!(put.await, Ok(()));
+    assert_eq!((store.clone().living().await, store.commits()), (Ok(vec![record(1)]), 1));
+}
+
+/// One look at a future, with nobody to wake.
+fn look_at<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::Pin::new(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
+}
