@@ -1,0 +1,381 @@
+//! The loop: wait, collect the dead, read requests, move output, send. `serve` says what each request does.
+//!
+//! One turn never waits and is bounded in all it does, so that no command, connection or request starves another:
+//! sources that have something stand in a queue and each gets one read a turn of the queue.
+//!
+//! Only a broken `epoll` ends it. Everything that goes wrong with one operation or one link ends with that.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use guest_proto::{Channel, ToHost};
+
+use crate::boot::Booted;
+use crate::dial::Next;
+use crate::door::Door;
+use crate::error::{BootError, Never};
+use crate::link::{Link, Phase};
+use crate::ops::Ops;
+use crate::poll::{BATCH, Interest, Poll, Ready, Role, Token};
+use crate::reaper;
+use crate::spawn::Spawner;
+use crate::stdio::Drains;
+use crate::tree::{Proc, Round};
+
+/// How long nothing has to happen before memory goes back to the kernel.
+const IDLE: Duration = Duration::from_millis(500);
+/// Reads of the link in one turn.
+const LINK_READS: usize = 4;
+
+/// Everything the agent knows.
+pub struct Agent {
+    pub(crate) poll: Poll,
+    pub(crate) door: Door,
+    pub(crate) link: Link,
+    pub(crate) ops: Ops,
+    pub(crate) drains: Drains,
+    pub(crate) spawner: Spawner,
+    pub(crate) proc: Proc,
+    signals: OwnedFd,
+    /// Sources with something to read and leave to send it.
+    queue: VecDeque<Token>,
+    /// Ends that were told and are not yet sent: stream position, serial.
+    told: VecDeque<(u64, u64)>,
+    serials: u64,
+    to_reap: bool,
+    door_stirred: bool,
+    busy_at: Instant,
+}
+
+impl Agent {
+    pub fn new(booted: Booted) -> Result<Self, BootError> {
+        let poll = Poll::new().map_err(BootError::step("open an epoll descriptor"))?;
+        let Booted { door, signals } = booted;
+        poll.add(&signals, Token { serial: 0, role: Role::Signals }, Interest::LevelRead)
+            .and_then(|()| door.register(&poll))
+            .map_err(BootError::step("watch a descriptor"))?;
+        Ok(Self {
+            poll,
+            door,
+            link: Link::new(),
+            ops: Ops::default(),
+            drains: Drains::default(),
+            spawner: Spawner::new()?,
+            proc: Proc::new(),
+            signals,
+            queue: VecDeque::new(),
+            told: VecDeque::new(),
+            serials: 0,
+            to_reap: true,
+            door_stirred: false,
+            busy_at: Instant::now(),
+        })
+    }
+
+    /// Serves for ever.
+    pub fn run(mut self) -> Result<Never, BootError> {
+        let mut events = [Poll::nothing(); BATCH];
+        loop {
+            let timeout = self.timeout();
+            let n = self.poll.wait(&mut events, timeout).map_err(BootError::step("wait for events"))?;
+            for event in &events[..n] {
+                self.note(*event);
+            }
+            if n > 0 {
+                self.busy_at = Instant::now();
+            }
+            self.take_link();
+            self.reap();
+            self.hunt();
+            self.read_link();
+            self.move_output();
+            self.drains.run();
+            self.flush();
+            self.shrink();
+        }
+    }
+
+    /// A number that was never used.
+    pub(crate) fn serial(&mut self) -> u64 {
+        next_serial(&mut self.serials)
+    }
+
+    /// Puts a source in the queue, if it is not there yet.
+    pub(crate) fn enqueue(&mut self, token: Token) {
+        let source = match token.role {
+            Role::Stdout => self.ops.exec(token.serial).and_then(|exec| exec.source(Channel::Stdout)),
+            Role::Stderr => self.ops.exec(token.serial).and_then(|exec| exec.source(Channel::Stderr)),
+            Role::Socket => self.ops.dial(token.serial).and_then(|dial| dial.streams()?.0),
+            _ => None,
+        };
+        if let Some(source) = source.filter(|source| !source.queued && source.runnable()) {
+            source.queued = true;
+            self.queue.push_back(token);
+        }
+    }
+
+    /// Does what a step of a dial asks for.
+    pub(crate) fn follow(&mut self, serial: u64, next: Next) {
+        match next {
+            Next::Stay => {}
+            Next::Run => self.enqueue(Token { serial, role: Role::Socket }),
+            Next::Remove => self.ops.remove(serial),
+        }
+    }
+
+    /// Tells the host of a command's end, if all is ready for it.
+    pub(crate) fn settle(&mut self, serial: u64) {
+        if self.link.phase != Phase::Open {
+            return;
+        }
+        if let Some(at) = self.ops.exec(serial).and_then(|exec| exec.tell(&mut self.link.out)) {
+            self.told.push_back((at, serial));
+        }
+    }
+
+    /// Drops the link with all that was on it. Commands run on.
+    pub(crate) fn link_down(&mut self) {
+        if self.link.phase == Phase::Down {
+            return;
+        }
+        self.link.down();
+        self.ops.remove_dials();
+        self.ops.execs().for_each(super::exec::Exec::link_lost);
+        self.queue.clear();
+        self.told.clear();
+        self.door.lost(Instant::now());
+    }
+
+    /// Collects what has ended.
+    pub(crate) fn reap(&mut self) {
+        if !self.to_reap {
+            return;
+        }
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        self.to_reap = reaper::reap(|pid, exit| {
+            if let Some(exec) = self.ops.exec_of_pid(pid) {
+                exec.ended(exit, now);
+                ended.push(exec.serial);
+            }
+        });
+        for serial in ended {
+            self.enqueue(Token { serial, role: Role::Stdout });
+            self.enqueue(Token { serial, role: Role::Stderr });
+            self.settle(serial);
+        }
+    }
+
+    /// Looks for the dead at the next chance, signal or not.
+    pub(crate) fn reap_soon(&mut self) {
+        self.to_reap = true;
+    }
+
+    fn note(&mut self, event: Ready) {
+        let Ready { token, readable, writable, hangup } = event;
+        match token.role {
+            Role::Door => self.door_stirred = true,
+            Role::Link if token.serial == self.link.serial => self.link.stirred(readable, writable),
+            Role::Link => {}
+            Role::Signals => {
+                reaper::quiet(&self.signals);
+                self.to_reap = true;
+            }
+            Role::Stdin => {
+                if let Some(exec) = self.ops.exec(token.serial) {
+                    exec.stdin_stirred();
+                    if self.link.phase == Phase::Open {
+                        exec.grant_stdin(&mut self.link.out);
+                    }
+                }
+            }
+            Role::Stdout | Role::Stderr => {
+                let channel = channel(token.role);
+                if let Some(source) = self.ops.exec(token.serial).and_then(|exec| exec.source(channel)) {
+                    source.stirred(hangup);
+                    self.enqueue(token);
+                }
+            }
+            Role::Socket => {
+                let Some(dial) = self.ops.dial(token.serial) else { return };
+                let next = dial.stirred(readable, writable, hangup, &mut self.link.out, &self.poll);
+                self.follow(token.serial, next);
+            }
+            Role::Drain => self.drains.stirred(token.serial),
+        }
+    }
+
+    /// A newer connection replaces the older.
+    fn take_link(&mut self) {
+        if !self.door_stirred && (self.link.phase != Phase::Down || self.door.next().is_none()) {
+            return;
+        }
+        self.door_stirred = false;
+        while let Some((stream, first)) = self.door.take(Instant::now()) {
+            self.link_down();
+            let serial = self.serial();
+            if self.poll.add(&stream, Token { serial, role: Role::Link }, Interest::Both).is_ok() {
+                self.link.up(stream, serial, &first);
+            }
+        }
+    }
+
+    fn hunt(&mut self) {
+        let now = Instant::now();
+        let due: Vec<u64> = self
+            .ops
+            .execs()
+            .filter(|exec| exec.hunt.as_ref().is_some_and(|hunt| hunt.next <= now))
+            .map(|exec| exec.serial)
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        let roots = self.ops.roots();
+        for serial in due {
+            let Some(exec) = self.ops.exec(serial) else { continue };
+            let own = exec.pid.as_raw_nonzero().get();
+            let others = |pid: i32| pid != own && roots.contains(&pid);
+            if let Some(hunt) = &mut exec.hunt
+                && hunt.round(&self.proc, others, Instant::now()) == Round::Over
+            {
+                exec.hunt = None;
+                self.settle(serial);
+            }
+            // The killed are collected without waiting for the signal.
+            self.to_reap = true;
+            self.reap();
+        }
+    }
+
+    fn read_link(&mut self) {
+        for _ in 0..LINK_READS {
+            if !self.serve_waiting() || !self.link.can_read() {
+                return;
+            }
+            match self.link.read() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => return self.link_down(),
+            }
+        }
+        self.serve_waiting();
+    }
+
+    /// Serves the frames that are there. False if the link has gone, or its answers have to be sent first.
+    fn serve_waiting(&mut self) -> bool {
+        let mut input = std::mem::take(&mut self.link.input);
+        let served = loop {
+            if self.link.out.is_full() {
+                break Ok(false);
+            }
+            match input.next() {
+                Ok(Some(body)) => {
+                    if let Err(error) = self.frame(input.body(body)) {
+                        break Err(error);
+                    }
+                }
+                Ok(None) => break Ok(true),
+                Err(error) => break Err(error),
+            }
+        };
+        match served {
+            Ok(more) => {
+                self.link.input = input;
+                more
+            }
+            Err(error) => {
+                let reason: String = error.to_string().chars().take(1000).collect();
+                self.link.out.message(&ToHost::Bye { reason: &reason });
+                // It tells if it can; the link ends in any case.
+                let _ = self.link.flush();
+                self.link_down();
+                false
+            }
+        }
+    }
+
+    fn move_output(&mut self) {
+        for _ in 0..self.queue.len() {
+            if self.link.out.is_full() {
+                return;
+            }
+            let Some(token) = self.queue.pop_front() else { return };
+            let again = match token.role {
+                Role::Socket => {
+                    let Some(dial) = self.ops.dial(token.serial) else { continue };
+                    if let Some((Some(source), _)) = dial.streams() {
+                        source.queued = false;
+                    }
+                    let next = dial.turn(&mut self.link.out);
+                    self.follow(token.serial, next);
+                    false
+                }
+                role => {
+                    let Some(exec) = self.ops.exec(token.serial) else { continue };
+                    let channel = channel(role);
+                    if let Some(source) = exec.source(channel) {
+                        source.queued = false;
+                    }
+                    let serials = &mut self.serials;
+                    let serial = || next_serial(serials);
+                    exec.turn(channel, &mut self.link.out, &mut self.drains, &self.poll, serial)
+                }
+            };
+            if again {
+                self.enqueue(token);
+            } else {
+                self.settle(token.serial);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.link.flush().is_err() {
+            return self.link_down();
+        }
+        let sent = self.link.out.sent();
+        while let Some((at, serial)) = self.told.front().copied()
+            && at <= sent
+        {
+            self.told.pop_front();
+            self.ops.remove(serial);
+        }
+    }
+
+    /// How long there is nothing to do; `None`: until an event.
+    fn timeout(&mut self) -> Option<Duration> {
+        let room = !self.link.out.is_full();
+        let waiting = self.to_reap || self.drains.is_ready() || (room && !self.queue.is_empty());
+        if waiting || self.link.can_read() || (room && self.link.input.has_frame()) {
+            return Some(Duration::ZERO);
+        }
+        let now = Instant::now();
+        let hunts = self.ops.execs().filter_map(|exec| exec.hunt.as_ref().map(|hunt| hunt.next)).min();
+        let door = if self.link.phase == Phase::Down { self.door.next() } else { None };
+        let idle = self.holds_memory().then(|| self.busy_at + IDLE);
+        let next = [hunts, door, idle].into_iter().flatten().min()?;
+        Some(next.saturating_duration_since(now))
+    }
+
+    fn holds_memory(&self) -> bool {
+        self.link.out.is_empty() && (self.link.out.is_large() || self.link.input.is_large())
+    }
+
+    fn shrink(&mut self) {
+        if self.holds_memory() && self.busy_at.elapsed() >= IDLE {
+            self.link.out.shrink();
+            self.link.input.shrink();
+        }
+    }
+}
+
+fn next_serial(serials: &mut u64) -> u64 {
+    *serials += 1;
+    *serials
+}
+
+fn channel(role: Role) -> Channel {
+    if role == Role::Stderr { Channel::Stderr } else { Channel::Stdout }
+}

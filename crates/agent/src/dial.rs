@@ -1,0 +1,164 @@
+//! A connection to a TCP port inside the sandbox, carried for the host. Driven by the loop and by `serve`.
+//!
+//! ```text
+//! connecting to 127.0.0.1 ──> connecting to ::1 ──> refused
+//!            └───────────────────────┴──> open ──(both directions ended, broke, or Close)──> gone
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use guest_proto::{Channel, RefusalKind, ToHost};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::link::OutBuf;
+use crate::poll::{Interest, Poll, Role, Token};
+use crate::stdio::{Kind, Sink, Source, Turn};
+
+/// What the host may send before the other side has taken it.
+const WINDOW: u32 = 256 * 1024;
+
+/// What is to become of a dial after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Stay,
+    /// It wants a turn.
+    Run,
+    Remove,
+}
+
+enum State {
+    Connecting { fd: Rc<OwnedFd>, to: IpAddr },
+    Open { source: Option<Source>, sink: Sink },
+}
+
+/// A dialled connection.
+pub struct Dial {
+    pub op: u64,
+    pub serial: u64,
+    port: u16,
+    window: u32,
+    state: State,
+}
+
+impl Dial {
+    /// Begins to connect. `Err` if not even that works, on either address.
+    pub fn new(op: u64, serial: u64, port: u16, window: u32, poll: &Poll) -> Result<Self, Errno> {
+        let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let begin = |to| connect(to, port, serial, poll).map(|fd| State::Connecting { fd, to });
+        let state = begin(v4).or_else(|_| begin(v6))?;
+        Ok(Self { op, serial, port, window, state })
+    }
+
+    /// An event of the socket.
+    pub fn stirred(
+        &mut self,
+        readable: bool,
+        writable: bool,
+        hangup: bool,
+        out: &mut OutBuf,
+        poll: &Poll,
+    ) -> Next {
+        match &mut self.state {
+            State::Connecting { .. } if writable || hangup => self.connected(hangup, out, poll),
+            State::Connecting { .. } => Next::Stay,
+            State::Open { source, sink } => {
+                if writable {
+                    sink.stirred();
+                }
+                if let (Some(source), true) = (source.as_mut(), readable) {
+                    source.stirred(hangup);
+                }
+                self.settle(out)
+            }
+        }
+    }
+
+    /// The source and sink, once the connection is there.
+    pub fn streams(&mut self) -> Option<(Option<&mut Source>, &mut Sink)> {
+        match &mut self.state {
+            State::Connecting { .. } => None,
+            State::Open { source, sink } => Some((source.as_mut(), sink)),
+        }
+    }
+
+    /// One turn of what comes from the socket.
+    pub fn turn(&mut self, out: &mut OutBuf) -> Next {
+        let State::Open { source: slot, .. } = &mut self.state else { return Next::Stay };
+        let Some(source) = slot else { return Next::Stay };
+        match source.turn(self.op, out) {
+            Turn::Idle => Next::Stay,
+            Turn::More => Next::Run,
+            Turn::Eof | Turn::Cut => {
+                *slot = None;
+                out.message(&ToHost::Eof { op: self.op, channel: Channel::Stdout });
+                self.settle(out)
+            }
+            Turn::Failed(errno) => {
+                let message = format!("the connection to port {} broke: {errno}", self.port);
+                out.message(&ToHost::Refused { op: self.op, kind: RefusalKind::Connect, message: &message });
+                Next::Remove
+            }
+        }
+    }
+
+    /// Grants what was passed on, and tells whether all is over.
+    pub fn settle(&mut self, out: &mut OutBuf) -> Next {
+        let State::Open { source, sink } = &mut self.state else { return Next::Stay };
+        if let Some(bytes) = sink.due() {
+            out.message(&ToHost::Credit { op: self.op, bytes });
+        }
+        match source {
+            None if sink.is_done() => Next::Remove,
+            Some(source) if source.runnable() => Next::Run,
+            _ => Next::Stay,
+        }
+    }
+
+    /// The attempt has come to an end, good or bad.
+    fn connected(&mut self, hangup: bool, out: &mut OutBuf, poll: &Poll) -> Next {
+        let State::Connecting { fd, to } = &mut self.state else { return Next::Stay };
+        let errno = match rustix::net::sockopt::socket_error(&**fd) {
+            Ok(Ok(())) => return self.open(hangup, out),
+            Ok(Err(errno)) | Err(errno) => errno,
+        };
+        if to.is_ipv4() {
+            let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
+            if let Ok(fd) = connect(v6, self.port, self.serial, poll) {
+                self.state = State::Connecting { fd, to: v6 };
+                return Next::Stay;
+            }
+        }
+        let message = format!("port {} does not answer: {errno}", self.port);
+        out.message(&ToHost::Refused { op: self.op, kind: RefusalKind::Connect, message: &message });
+        Next::Remove
+    }
+
+    fn open(&mut self, hangup: bool, out: &mut OutBuf) -> Next {
+        let State::Connecting { fd, .. } = &self.state else { return Next::Stay };
+        // Only a hint for speed.
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&**fd, true);
+        let mut source = Source::new(Rc::clone(fd), Channel::Stdout, self.window);
+        let sink = Sink::new(Rc::clone(fd), Kind::Socket, WINDOW);
+        // Bytes, and even the end, may have come with the connection; there is no second event for them.
+        source.stirred(hangup);
+        self.state = State::Open { source: Some(source), sink };
+        out.message(&ToHost::Opened { op: self.op, window: WINDOW });
+        Next::Run
+    }
+}
+
+fn connect(to: IpAddr, port: u16, serial: u64, poll: &Poll) -> Result<Rc<OwnedFd>, Errno> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddr::new(to, port)) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(errno) => return Err(errno),
+    }
+    poll.add(&socket, Token { serial, role: Role::Socket }, Interest::Both)?;
+    Ok(Rc::new(socket))
+}

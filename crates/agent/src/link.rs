@@ -1,0 +1,109 @@
+//! The stream to the host: what has come and is not yet read, what is to go and is not yet sent. Used by the loop and
+//! by `serve`.
+//!
+//! A link that breaks takes its buffers with it: half a frame never gets into the next stream.
+
+mod input;
+mod out;
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+pub use input::InBuf;
+pub use out::OutBuf;
+
+/// How far the conversation on a link has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// There is no stream.
+    Down,
+    /// Connected; the host has to say hello.
+    New,
+    /// The versions are agreed.
+    Open,
+}
+
+/// The stream to the host, if there is one.
+pub struct Link {
+    stream: Option<OwnedFd>,
+    pub serial: u64,
+    pub phase: Phase,
+    pub readable: bool,
+    writable: bool,
+    pub input: InBuf,
+    pub out: OutBuf,
+}
+
+impl Link {
+    pub fn new() -> Self {
+        Self {
+            stream: None,
+            serial: 0,
+            phase: Phase::Down,
+            readable: false,
+            writable: false,
+            input: InBuf::default(),
+            out: OutBuf::default(),
+        }
+    }
+
+    /// Takes a new stream; the one before was let go by [`Link::down`].
+    pub fn up(&mut self, stream: OwnedFd, serial: u64, first: &[u8]) {
+        self.stream = Some(stream);
+        self.serial = serial;
+        self.phase = Phase::New;
+        self.readable = true;
+        self.writable = true;
+        self.out.raw(first);
+    }
+
+    /// Closes the stream and forgets what was on its way.
+    pub fn down(&mut self) {
+        self.stream = None;
+        self.phase = Phase::Down;
+        self.readable = false;
+        self.writable = false;
+        self.input.clear();
+        self.out.clear();
+    }
+
+    /// An event of the stream.
+    pub fn stirred(&mut self, readable: bool, writable: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+    }
+
+    /// Whether reading on is of use now.
+    pub fn can_read(&self) -> bool {
+        self.stream.is_some() && self.readable && !self.out.is_full()
+    }
+
+    /// Reads once. False if nothing came; `Err` if the stream has ended.
+    pub fn read(&mut self) -> Result<bool, Errno> {
+        let Some(stream) = &self.stream else { return Ok(false) };
+        match self.input.read(stream) {
+            Ok(0) => Err(Errno::PIPE),
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Ok(false)
+            }
+            Err(Errno::INTR) => Ok(true),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Writes as much as the stream takes. `Err` if it has ended.
+    pub fn flush(&mut self) -> Result<(), Errno> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        while self.writable && !self.out.is_empty() {
+            match self.out.write(stream) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.writable = false,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! Bytes on their way to the host. Output of commands is read straight into it, behind the header of its frame.
+//!
+//! Bounded: whoever fills it asks [`OutBuf::is_full`] first, so it holds at most [`HIGH`] bytes and one more frame.
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use guest_proto::{Channel, MAX_DATA, ToHost, host_data_header};
+use rustix::io::Errno;
+
+/// Above this, nothing more is put in until some is sent.
+pub const HIGH: usize = 256 * 1024;
+/// Room for the bound, a frame of data, and small frames between.
+const LARGE: usize = HIGH + MAX_DATA + 64 * 1024;
+const SMALL: usize = 4 * 1024;
+
+/// What is to be sent.
+#[derive(Default)]
+pub struct OutBuf {
+    bytes: Vec<u8>,
+    head: usize,
+    sent: u64,
+}
+
+impl OutBuf {
+    pub fn is_empty(&self) -> bool {
+        self.head == self.bytes.len()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() - self.head > HIGH
+    }
+
+    /// How many bytes were ever sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// How many bytes will have been sent when all that is in it is.
+    pub fn end(&self) -> u64 {
+        self.sent + (self.bytes.len() - self.head) as u64
+    }
+
+    /// Puts a message in. The agent makes none that its own protocol forbids; one that is too long is left out.
+    pub fn message(&mut self, message: &ToHost<'_>) {
+        let put = guest_proto::encode_to_host(message, &mut self.bytes);
+        debug_assert!(put.is_ok(), "{put:?}");
+    }
+
+    /// Puts bytes in as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Reads at most `want` bytes from `from` into a data frame. 0 bytes, and errors, leave nothing behind.
+    pub fn data(&mut self, op: u64, channel: Channel, want: usize, from: impl AsFd) -> Result<usize, Errno> {
+        let want = want.min(MAX_DATA);
+        let room = host_data_header(op, channel, want).as_slice().len();
+        self.make_room(room + want);
+        let start = self.bytes.len();
+        let spare = &mut self.bytes.spare_capacity_mut()[..room + want];
+        let (got, _) = rustix::io::read(from, &mut spare[room..])?;
+        let n = got.len();
+        if n == 0 {
+            return Ok(0);
+        }
+        let header = host_data_header(op, channel, n);
+        let header = header.as_slice();
+        if header.len() < room {
+            // Less came than was asked for and the length takes fewer bytes: at most 16 KiB move by one or two.
+            spare.copy_within(room..room + n, header.len());
+        }
+        for (to, byte) in spare.iter_mut().zip(header) {
+            *to = MaybeUninit::new(*byte);
+        }
+        let end = start + header.len() + n;
+        // SAFETY: the bytes from `start` on were just written: the header by the loop, the payload by the kernel, which
+        // said it wrote `n`, and moved behind the header. `end` is inside the spare room.
+        #[expect(unsafe_code, reason = "saves zeroing what the kernel overwrites")]
+        unsafe {
+            self.bytes.set_len(end);
+        }
+        Ok(n)
+    }
+
+    /// Writes once. Returns how much went.
+    pub fn write(&mut self, to: impl AsFd) -> Result<usize, Errno> {
+        let n = rustix::io::write(to, &self.bytes[self.head..])?;
+        self.head += n;
+        self.sent += n as u64;
+        if self.is_empty() {
+            self.bytes.clear();
+            self.head = 0;
+        }
+        Ok(n)
+    }
+
+    /// Forgets what was not sent.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.head = 0;
+    }
+
+    /// Whether it holds memory that an idle agent should not hold.
+    pub fn is_large(&self) -> bool {
+        self.bytes.capacity() > 2 * SMALL
+    }
+
+    /// Gives memory back.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
+    fn make_room(&mut self, want: usize) {
+        if self.bytes.capacity() - self.bytes.len() >= want {
+            return;
+        }
+        self.bytes.drain(..self.head);
+        self.head = 0;
+        let len = self.bytes.len();
+        if self.bytes.capacity() - len < want {
+            // One big reservation instead of doubling: the kernel gives the pages only as they are used.
+            self.bytes.reserve_exact(want.max(LARGE.saturating_sub(len)));
+        }
+    }
+}

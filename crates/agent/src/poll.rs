@@ -1,0 +1,133 @@
+//! The one place where the agent waits: an `epoll` whose entries carry who they are for.
+//!
+//! Everything but the signal descriptor is registered edge-triggered, once: whoever owns a stream remembers that it is
+//! ready until an attempt says otherwise. A serial is never used twice, so an event that arrives for something that has
+//! gone meets nobody.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+/// Events taken in one turn.
+pub const BATCH: usize = 64;
+
+/// What a descriptor is to its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Door,
+    Link,
+    Signals,
+    Stdin,
+    Stdout,
+    Stderr,
+    Socket,
+    Drain,
+}
+
+const ROLES: [Role; 8] = [
+    Role::Door,
+    Role::Link,
+    Role::Signals,
+    Role::Stdin,
+    Role::Stdout,
+    Role::Stderr,
+    Role::Socket,
+    Role::Drain,
+];
+
+/// Whom an event is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token {
+    pub serial: u64,
+    pub role: Role,
+}
+
+/// An event, in the agent's words.
+#[derive(Debug, Clone, Copy)]
+pub struct Ready {
+    pub token: Token,
+    pub readable: bool,
+    pub writable: bool,
+    /// The other end is gone, wholly or for reading: read until nothing is left.
+    pub hangup: bool,
+}
+
+/// Which edges to be told of.
+#[derive(Debug, Clone, Copy)]
+pub enum Interest {
+    Read,
+    Write,
+    Both,
+    /// Readable as long as it is so, not only when it becomes so.
+    LevelRead,
+}
+
+/// The set of descriptors that are watched.
+pub struct Poll {
+    epoll: OwnedFd,
+}
+
+impl Poll {
+    pub fn new() -> Result<Self, Errno> {
+        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+    }
+
+    pub fn add(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, data(token), flags(interest))
+    }
+
+    /// Gives a watched descriptor to another owner, who hears at once if it is ready.
+    pub fn hand_over(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+        epoll::modify(&self.epoll, fd, data(token), flags(interest))
+    }
+
+    /// Waits for events, at most as long as `timeout` says. Returns how many there are; an interruption counts as none.
+    pub fn wait(&self, events: &mut [Ready; BATCH], timeout: Option<Duration>) -> Result<usize, Errno> {
+        let mut raw = [const { std::mem::MaybeUninit::<Event>::uninit() }; BATCH];
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        let (got, _) = match epoll::wait(&self.epoll, &mut raw, timeout.as_ref()) {
+            Ok(got) => got,
+            Err(Errno::INTR) => return Ok(0),
+            Err(errno) => return Err(errno),
+        };
+        for (to, from) in events.iter_mut().zip(got.iter()) {
+            let flags = from.flags;
+            *to = Ready {
+                token: token(from.data.u64()),
+                readable: flags
+                    .intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR),
+                writable: flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR),
+                hangup: flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR),
+            };
+        }
+        Ok(got.len())
+    }
+
+    /// An event to fill arrays with.
+    pub fn nothing() -> Ready {
+        Ready { token: token(0), readable: false, writable: false, hangup: false }
+    }
+}
+
+fn flags(interest: Interest) -> EventFlags {
+    match interest {
+        Interest::Read => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
+        Interest::Write => EventFlags::OUT | EventFlags::ET,
+        Interest::Both => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
+        Interest::LevelRead => EventFlags::IN,
+    }
+}
+
+fn data(token: Token) -> EventData {
+    EventData::new_u64(token.serial << 3 | token.role as u64)
+}
+
+fn token(data: u64) -> Token {
+    Token { serial: data >> 3, role: ROLES[(data & 7) as usize] }
+}

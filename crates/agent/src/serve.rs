@@ -1,0 +1,229 @@
+//! What each request of the host does. Called by the loop with one frame's body after the other.
+//!
+//! An error is a breach of the protocol and ends the link; whatever a request itself runs into is an answer.
+
+use std::time::Instant;
+
+use guest_proto::{Channel, ExecSpec, ProtoError, RefusalKind, ToGuest, ToHost};
+use rustix::process::Pid;
+
+use crate::agent::Agent;
+use crate::dial::Dial;
+use crate::exec::{Exec, STDIN_WINDOW};
+use crate::link::Phase;
+use crate::poll::{Role, Token};
+use crate::setup;
+use crate::tree::Hunt;
+
+impl Agent {
+    /// Serves one frame.
+    pub(crate) fn frame(&mut self, body: &[u8]) -> Result<(), ProtoError> {
+        let message = guest_proto::decode_to_guest(body)?;
+        match (self.link.phase, &message) {
+            (Phase::New, ToGuest::Hello { version, min_version }) => {
+                return self.hello(*version, *min_version);
+            }
+            (Phase::Open, ToGuest::Hello { .. }) => return Err(breach("a hello", "came twice")),
+            (Phase::Open, _) => {}
+            _ => return Err(breach("the first frame", "is no hello")),
+        }
+        match message {
+            ToGuest::Hello { .. } => {}
+            ToGuest::Setup { op, dirs } => {
+                self.check_unused(op)?;
+                match setup::make_dirs(&dirs) {
+                    Ok(()) => self.link.out.message(&ToHost::Done { op }),
+                    Err((kind, message)) => self.refuse(op, kind, &message),
+                }
+            }
+            ToGuest::Exec { op, spec, window } => {
+                self.check_unused(op)?;
+                self.exec(op, &spec, window);
+            }
+            ToGuest::Dial { op, port, window } => {
+                self.check_unused(op)?;
+                self.dial(op, port, window);
+            }
+            ToGuest::Data { op, bytes } => self.data(op, bytes)?,
+            ToGuest::Eof { op } => self.eof(op),
+            ToGuest::Credit { op, channel, bytes } => self.credit(op, channel, bytes)?,
+            ToGuest::Kill { op } => self.kill(op),
+            ToGuest::Signal { op, signal } => self.signal(op, signal),
+            ToGuest::Close { op } => self.close(op),
+            ToGuest::Ping { nonce } => self.link.out.message(&ToHost::Pong { nonce }),
+        }
+        Ok(())
+    }
+
+    fn hello(&mut self, version: u16, min_version: u16) -> Result<(), ProtoError> {
+        let version = guest_proto::negotiate(version, min_version)?;
+        self.link.phase = Phase::Open;
+        self.door.proved();
+        let ops = self.ops.execs().map(|exec| exec.op).collect();
+        self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
+        let mut serials = Vec::new();
+        for exec in self.ops.execs() {
+            exec.grant_stdin(&mut self.link.out);
+            serials.push(exec.serial);
+        }
+        for serial in serials {
+            self.wake(serial);
+        }
+        Ok(())
+    }
+
+    fn exec(&mut self, op: u64, spec: &ExecSpec<'_>, window: u32) {
+        if !self.ops.exec_room() {
+            let most = crate::ops::MOST_EXECS;
+            return self.refuse(
+                op,
+                RefusalKind::TooMany,
+                &format!("{most} commands are running, the most there may be"),
+            );
+        }
+        let started = Instant::now();
+        let spawned = match self.spawner.spawn(op, spec) {
+            Ok(spawned) => spawned,
+            Err((kind, message)) => return self.refuse(op, kind, &message),
+        };
+        let pid = spawned.pid;
+        let stdin = if spawned.stdin.is_some() { STDIN_WINDOW } else { 0 };
+        let serial = self.serial();
+        match Exec::new(op, serial, spawned, started, window, &self.poll) {
+            Ok(exec) => {
+                self.ops.add_exec(exec);
+                let pid = pid.as_raw_nonzero().get().unsigned_abs();
+                self.link.out.message(&ToHost::Started { op, pid, window: stdin });
+            }
+            Err(errno) => {
+                // Unwatched it would never end for the host. It is collected as an orphan.
+                let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+                self.refuse(op, RefusalKind::Failed, &format!("cannot watch the command's output: {errno}"));
+            }
+        }
+    }
+
+    fn dial(&mut self, op: u64, port: u16, window: u32) {
+        if !self.ops.dial_room() {
+            let most = crate::ops::MOST_DIALS;
+            return self.refuse(
+                op,
+                RefusalKind::TooMany,
+                &format!("{most} connections are open, the most there may be"),
+            );
+        }
+        let serial = self.serial();
+        match Dial::new(op, serial, port, window, &self.poll) {
+            Ok(dial) => self.ops.add_dial(dial),
+            Err(errno) => {
+                self.refuse(op, RefusalKind::Connect, &format!("port {port} does not answer: {errno}"));
+            }
+        }
+    }
+
+    fn data(&mut self, op: u64, bytes: &[u8]) -> Result<(), ProtoError> {
+        if let Some(exec) = self.ops.exec_of(op) {
+            let stdin = exec.stdin.as_mut().ok_or(breach("data", "came for a command without stdin"))?;
+            stdin.push(bytes)?;
+            exec.grant_stdin(&mut self.link.out);
+        } else if let Some(dial) = self.ops.dial_of(op) {
+            let (_, sink) = dial.streams().ok_or(breach("data", "came for a connection that is not open"))?;
+            sink.push(bytes)?;
+            let (serial, next) = (dial.serial, dial.settle(&mut self.link.out));
+            self.follow(serial, next);
+        }
+        Ok(())
+    }
+
+    fn eof(&mut self, op: u64) {
+        if let Some(exec) = self.ops.exec_of(op) {
+            if let Some(stdin) = &mut exec.stdin {
+                stdin.end();
+            }
+        } else if let Some(dial) = self.ops.dial_of(op) {
+            if let Some((_, sink)) = dial.streams() {
+                sink.end();
+            }
+            let (serial, next) = (dial.serial, dial.settle(&mut self.link.out));
+            self.follow(serial, next);
+        }
+    }
+
+    fn credit(&mut self, op: u64, channel: Channel, bytes: u32) -> Result<(), ProtoError> {
+        let (serial, role) = if let Some(exec) = self.ops.exec_of(op) {
+            if let Some(source) = exec.source(channel) {
+                source.grant(bytes)?;
+            }
+            (exec.serial, if channel == Channel::Stderr { Role::Stderr } else { Role::Stdout })
+        } else if let Some(dial) = self.ops.dial_of(op) {
+            if let Some((Some(source), _)) = dial.streams() {
+                source.grant(bytes)?;
+            }
+            (dial.serial, Role::Socket)
+        } else {
+            return Ok(());
+        };
+        self.enqueue(Token { serial, role });
+        Ok(())
+    }
+
+    fn kill(&mut self, op: u64) {
+        // A command that has ended, seen or not, is not hunted: what it left in the background lives on.
+        self.reap_soon();
+        self.reap();
+        let Some(exec) = self.ops.exec_of(op) else {
+            return self.refuse(op, RefusalKind::UnknownOp, "there is no such command");
+        };
+        exec.hurry();
+        if exec.is_running() && exec.hunt.is_none() {
+            exec.hunt = Some(Hunt::new(exec.pid, op, &self.proc, Instant::now()));
+        }
+        let serial = exec.serial;
+        self.wake(serial);
+    }
+
+    fn signal(&mut self, op: u64, signal: i32) {
+        let Some(exec) = self.ops.exec_of(op).filter(|exec| exec.is_running()) else { return };
+        send(exec.pid, signal);
+    }
+
+    fn close(&mut self, op: u64) {
+        let serials = [self.serial(), self.serial()];
+        if let Some(exec) = self.ops.exec_of(op) {
+            let serial = exec.serial;
+            exec.discard(&mut self.drains, &self.poll, serials);
+            self.settle(serial);
+        } else if let Some(serial) = self.ops.dial_of(op).map(|dial| dial.serial) {
+            self.ops.remove(serial);
+        }
+    }
+
+    /// Gives a command's output and end their chance.
+    fn wake(&mut self, serial: u64) {
+        self.enqueue(Token { serial, role: Role::Stdout });
+        self.enqueue(Token { serial, role: Role::Stderr });
+        self.settle(serial);
+    }
+
+    fn refuse(&mut self, op: u64, kind: RefusalKind, message: &str) {
+        self.link.out.message(&ToHost::Refused { op, kind, message });
+    }
+
+    fn check_unused(&self, op: u64) -> Result<(), ProtoError> {
+        if self.ops.has(op) { Err(breach("an operation", "has the number of a living one")) } else { Ok(()) }
+    }
+}
+
+fn breach(field: &'static str, reason: &'static str) -> ProtoError {
+    ProtoError::Invalid { field, reason }
+}
+
+/// Sends any signal number to a process group; rustix names only the known ones.
+fn send(group: Pid, signal: i32) {
+    // SAFETY: the call takes two numbers. The group's leader is a child that was not collected yet, so its number is
+    // nobody else's.
+    #[expect(unsafe_code, reason = "real-time signals have no safe wrapper")]
+    unsafe {
+        libc::kill(-group.as_raw_nonzero().get(), signal);
+    }
+}

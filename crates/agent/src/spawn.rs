@@ -1,0 +1,205 @@
+//! Starting a command: pipes, a child, and what is taken from the child before its program runs. Called by `serve`.
+//!
+//! The child is made by `clone` with the agent's memory shared and the agent stopped until the program runs or the child
+//! is gone (what `vfork` does): nothing is copied, and the child reports a failure by writing it down. The child runs
+//! on a stack of its own and makes system calls only.
+//!
+//! Each command gets its own cgroup namespace. Nothing in it uses the namespace; it is a mark that the kernel puts on
+//! everything the command starts and that only CAP_SYS_ADMIN, which commands lack, could take off. `tree` reads it.
+//!
+//! A failure leaves nothing behind: the child is gone and collected, the pipes are closed.
+
+mod child;
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use guest_proto::{ExecSpec, RefusalKind, StdinMode};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, WaitOptions};
+
+use crate::caps::CapPlan;
+use crate::error::BootError;
+use child::{Failure, Marking, Plan, Stage};
+
+/// Name of the variable that marks a command's processes where namespaces cannot.
+pub const MARK: &str = "SANDBOX_EXEC";
+
+/// Where a program without a slash is looked for if the environment has no PATH.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command that runs.
+pub struct Spawned {
+    pub pid: Pid,
+    pub stdin: Option<OwnedFd>,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// A command that did not start.
+pub type Refusal = (RefusalKind, String);
+
+/// What starting commands needs, made once.
+pub struct Spawner {
+    stack: child::Stack,
+    null: Option<OwnedFd>,
+    caps: CapPlan,
+    marking: Marking,
+}
+
+impl Spawner {
+    pub fn new() -> Result<Self, BootError> {
+        let caps = CapPlan::new().map_err(BootError::step("read the capabilities"))?;
+        let stack = child::Stack::new().map_err(BootError::step("map a stack for children"))?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        let marking = if rustix::fs::stat("/proc/self/ns/cgroup").is_ok() {
+            Marking::Namespace
+        } else {
+            Marking::Environment
+        };
+        Ok(Self { stack, null, caps, marking })
+    }
+
+    /// Starts a command.
+    pub fn spawn(&mut self, op: u64, spec: &ExecSpec<'_>) -> Result<Spawned, Refusal> {
+        let pipes =
+            Pipes::new(spec.stdin, self.null.as_ref()).map_err(|errno| failed("make pipes", errno))?;
+        let argv = strings(spec.argv.iter().copied())?;
+        let programs = programs(spec)?;
+        let cwd = string(spec.cwd)?;
+        loop {
+            let mark = (self.marking == Marking::Environment).then(|| format!("{MARK}={op}"));
+            let marked = mark.is_some();
+            let pairs = spec.env.iter().filter(|(name, _)| !marked || *name != MARK);
+            let env = pairs.map(|(name, value)| format!("{name}={value}")).chain(mark);
+            let env = env.map(string).collect::<Result<Vec<_>, _>>()?;
+            let argv = child::pointers(&argv);
+            let env = child::pointers(&env);
+            let plan = Plan {
+                stdin: pipes.child_stdin(self.null.as_ref()),
+                stdout: pipes.stdout.1.as_raw_fd(),
+                stderr: pipes.stderr.1.as_raw_fd(),
+                cwd: &cwd,
+                programs: &programs,
+                argv: &argv,
+                env: &env,
+                caps: &self.caps,
+                failure: std::cell::Cell::new(None),
+            };
+            match child::start(&self.stack, &plan, self.marking) {
+                Ok(pid) => {
+                    if let Some(failure) = plan.failure.get() {
+                        // The child has ended; nobody else will ever ask for it.
+                        let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+                        return Err(explain(failure, spec));
+                    }
+                    return Ok(pipes.parent(pid));
+                }
+                Err(Errno::PERM | Errno::INVAL | Errno::NOSYS) if self.marking == Marking::Namespace => {
+                    // This kernel, or what the runtime left us, does not do it; it never will.
+                    self.marking = Marking::Environment;
+                }
+                Err(errno) => return Err(failed("make a process", errno)),
+            }
+        }
+    }
+}
+
+/// The pipes of a command: (reading end, writing end). Our ends do not block, the child's do.
+struct Pipes {
+    stdin: Option<(OwnedFd, OwnedFd)>,
+    stdout: (OwnedFd, OwnedFd),
+    stderr: (OwnedFd, OwnedFd),
+    mode: StdinMode,
+}
+
+impl Pipes {
+    fn new(mode: StdinMode, null: Option<&OwnedFd>) -> Result<Self, Errno> {
+        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
+        let stdout = pipe()?;
+        let stderr = pipe()?;
+        rustix::io::ioctl_fionbio(&stdout.0, true)?;
+        rustix::io::ioctl_fionbio(&stderr.0, true)?;
+        let stdin = match (mode, null) {
+            (StdinMode::Null, Some(_)) => None,
+            // Without a /dev/null, a pipe whose writer is closed reads like one.
+            (StdinMode::Null, None) | (StdinMode::Pipe, _) => Some(pipe()?),
+        };
+        if let Some((_, writer)) = &stdin {
+            rustix::io::ioctl_fionbio(writer, true)?;
+        }
+        Ok(Self { stdin, stdout, stderr, mode })
+    }
+
+    fn child_stdin(&self, null: Option<&OwnedFd>) -> i32 {
+        match (&self.stdin, null) {
+            (Some((reader, _)), _) => reader.as_fd().as_raw_fd(),
+            (None, Some(null)) => null.as_raw_fd(),
+            (None, None) => 0,
+        }
+    }
+
+    /// Our ends; the child's are closed.
+    fn parent(self, pid: Pid) -> Spawned {
+        let stdin = self.stdin.map(|(_, writer)| writer).filter(|_| self.mode == StdinMode::Pipe);
+        Spawned { pid, stdin, stdout: self.stdout.0, stderr: self.stderr.0 }
+    }
+}
+
+/// The paths at which the program may be, in the order to try them.
+fn programs(spec: &ExecSpec<'_>) -> Result<Vec<CString>, Refusal> {
+    let program = spec.argv.first().copied().unwrap_or_default();
+    if program.contains('/') {
+        return strings([program]);
+    }
+    let path =
+        spec.env.iter().rev().find(|(name, _)| *name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value);
+    path.split(':')
+        .map(|dir| if dir.is_empty() { string(program) } else { string(format!("{dir}/{program}")) })
+        .collect()
+}
+
+fn strings<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Vec<CString>, Refusal> {
+    texts.into_iter().map(string).collect()
+}
+
+fn string(text: impl Into<Vec<u8>>) -> Result<CString, Refusal> {
+    CString::new(text).map_err(|_| (RefusalKind::Failed, "an argument has a NUL byte".into()))
+}
+
+fn explain(failure: Failure, spec: &ExecSpec<'_>) -> Refusal {
+    let Failure { stage, errno } = failure;
+    let program = spec.argv.first().copied().unwrap_or_default();
+    let program: String = program.chars().take(256).collect();
+    let denied = matches!(errno, Errno::ACCESS | Errno::PERM);
+    match stage {
+        Stage::Cwd if matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
+            (RefusalKind::CwdMissing, format!("the working directory {} does not exist", short(spec.cwd)))
+        }
+        Stage::Cwd => {
+            let kind = if denied { RefusalKind::NotAllowed } else { RefusalKind::Failed };
+            (kind, format!("cannot enter the working directory {}: {errno}", short(spec.cwd)))
+        }
+        Stage::Program if matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
+            (RefusalKind::ProgramMissing, format!("the program {program} does not exist"))
+        }
+        Stage::Program => {
+            let kind = if denied { RefusalKind::NotAllowed } else { RefusalKind::Failed };
+            (kind, format!("cannot run the program {program}: {errno}"))
+        }
+        Stage::Session => failed("start a session", errno),
+        Stage::Stdio => failed("set up stdin, stdout and stderr", errno),
+        Stage::Caps => failed("drop capabilities", errno),
+    }
+}
+
+/// A path short enough for a message.
+fn short(path: &str) -> String {
+    path.chars().take(512).collect()
+}
+
+fn failed(step: &str, errno: Errno) -> Refusal {
+    (RefusalKind::Failed, format!("cannot {step}: {errno}"))
+}

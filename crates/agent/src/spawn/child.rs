@@ -1,0 +1,196 @@
+//! The child between its birth and its program: it shares the agent's memory, so it makes system calls and nothing else.
+//! No allocation, no lock, no drop. Called by `spawn` alone.
+//!
+//! What fails is written into [`Plan::failure`] and the child ends.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use crate::caps::CapPlan;
+
+/// Enough for the calls below and the C library's wrappers; the pages are taken only as they are touched.
+const STACK: usize = 64 * 1024;
+/// What the kernel's out-of-memory killer adds to a command's badness, so that it never prefers the agent.
+const OOM_SCORE: &[u8] = b"200";
+
+/// How the processes of a command are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marking {
+    /// By a cgroup namespace.
+    Namespace,
+    /// By a variable in the environment: all that a kernel without such namespaces allows.
+    Environment,
+}
+
+/// Where the child was when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Session,
+    Stdio,
+    Cwd,
+    Caps,
+    Program,
+}
+
+/// Why the child did not become its program.
+#[derive(Debug, Clone, Copy)]
+pub struct Failure {
+    pub stage: Stage,
+    pub errno: Errno,
+}
+
+/// All that the child needs, made before it is born.
+pub struct Plan<'a> {
+    pub stdin: c_int,
+    pub stdout: c_int,
+    pub stderr: c_int,
+    pub cwd: &'a CStr,
+    pub programs: &'a [CString],
+    pub argv: &'a Pointers<'a>,
+    pub env: &'a Pointers<'a>,
+    pub caps: &'a CapPlan,
+    pub failure: Cell<Option<Failure>>,
+}
+
+/// A list of C strings as `execve` wants it, ended by a null pointer.
+pub struct Pointers<'a> {
+    list: Vec<*const c_char>,
+    strings: PhantomData<&'a [CString]>,
+}
+
+/// The pointers to `strings`.
+pub fn pointers(strings: &[CString]) -> Pointers<'_> {
+    let list = strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
+    Pointers { list, strings: PhantomData }
+}
+
+/// The memory that children stand on, one after the other.
+pub struct Stack {
+    base: *mut c_void,
+}
+
+impl Stack {
+    pub fn new() -> Result<Self, Errno> {
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing that exists.
+        #[expect(unsafe_code, reason = "a stack is raw memory")]
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                STACK,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED { Err(Errno::NOMEM) } else { Ok(Self { base }) }
+    }
+
+    fn top(&self) -> *mut c_void {
+        // Stacks grow down, and the mapping is page-aligned at both ends.
+        self.base.wrapping_byte_add(STACK)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no child is on it: the agent goes on only when the child has left it.
+        #[expect(unsafe_code, reason = "a stack is raw memory")]
+        unsafe {
+            libc::munmap(self.base, STACK);
+        }
+    }
+}
+
+/// Makes the child and returns when it has become its program or has ended. The plan's `failure` says which.
+pub fn start(stack: &Stack, plan: &Plan<'_>, marking: Marking) -> Result<Pid, Errno> {
+    let mark = match marking {
+        Marking::Namespace => libc::CLONE_NEWCGROUP,
+        Marking::Environment => 0,
+    };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | mark;
+    // SAFETY: the child runs `child` on a stack of its own while this thread, the only one, is stopped by CLONE_VFORK, so
+    // `plan` outlives it and nobody else touches the shared memory. All signals are blocked and have default handlers.
+    #[expect(unsafe_code, reason = "no safe way to make a child without copying the agent")]
+    let pid = unsafe { libc::clone(child, stack.top(), flags, ptr::from_ref(plan).cast_mut().cast()) };
+    match Pid::from_raw(pid.max(0)) {
+        Some(pid) => Ok(pid),
+        None => Err(last_error()),
+    }
+}
+
+extern "C" fn child(plan: *mut c_void) -> c_int {
+    // SAFETY: `start` passed a `Plan` that lives until this process has left the shared memory.
+    #[expect(unsafe_code, reason = "the argument of clone is untyped")]
+    let plan = unsafe { &*plan.cast::<Plan<'_>>() };
+    let failure = become_program(plan);
+    plan.failure.set(Some(failure));
+    127
+}
+
+/// Returns only if it failed.
+fn become_program(plan: &Plan<'_>) -> Failure {
+    let fail = |stage| move |errno| Failure { stage, errno };
+    if let Err(failure) = prepare(plan) {
+        return failure;
+    }
+    // SAFETY: an empty set, made by the call, is set as this process's mask; no handler exists that could run.
+    #[expect(unsafe_code, reason = "no safe wrapper exists")]
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+    let mut worst = Errno::NOENT;
+    for program in plan.programs {
+        // SAFETY: the three are C strings and null-ended lists of C strings that live in the plan.
+        #[expect(unsafe_code, reason = "no safe wrapper exists")]
+        unsafe {
+            libc::execve(program.as_ptr(), plan.argv.list.as_ptr(), plan.env.list.as_ptr());
+        }
+        match last_error() {
+            // Not here: look on, and remember if it was here but not for us.
+            Errno::NOENT | Errno::NOTDIR => {}
+            Errno::ACCESS => worst = Errno::ACCESS,
+            errno => return fail(Stage::Program)(errno),
+        }
+    }
+    fail(Stage::Program)(worst)
+}
+
+fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
+    let fail = |stage| move |errno| Failure { stage, errno };
+    rustix::process::setsid().map_err(fail(Stage::Session))?;
+    for (to, from) in [plan.stdin, plan.stdout, plan.stderr].into_iter().enumerate() {
+        // SAFETY: the numbers are open descriptors, all above 2; this process's table is its own.
+        #[expect(unsafe_code, reason = "puts descriptors on given numbers")]
+        let done = unsafe { libc::dup2(from, to as c_int) };
+        if done < 0 {
+            return Err(fail(Stage::Stdio)(last_error()));
+        }
+    }
+    prefer_me_when_memory_ends();
+    rustix::process::chdir(plan.cwd).map_err(fail(Stage::Cwd))?;
+    plan.caps.drop_rest().map_err(fail(Stage::Caps))
+}
+
+/// Best effort: without `/proc` the command is as likely a victim as the agent.
+fn prefer_me_when_memory_ends() {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
+        let _ = rustix::io::write(&file, OOM_SCORE);
+    }
+}
+
+fn last_error() -> Errno {
+    // SAFETY: reads this thread's error number. It is not `std::io::Error`, which may allocate.
+    #[expect(unsafe_code, reason = "no allocation here")]
+    let number = unsafe { *libc::__errno_location() };
+    Errno::from_raw_os_error(number)
+}

@@ -1,0 +1,159 @@
+//! One direction of a stream each: [`Source`] from a command or socket to the host, [`Sink`] the other way. Used by
+//! `exec` and `dial`; [`Drains`] takes what is left of a source when its command has ended.
+//!
+//! A source sends only what the host granted, a sink holds only what it granted to the host. An error of a stream ends
+//! that stream alone.
+
+mod drain;
+mod sink;
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use guest_proto::{Channel, Credits, MAX_DATA, ProtoError};
+use rustix::io::Errno;
+
+use crate::link::OutBuf;
+
+pub use drain::Drains;
+pub use sink::{Kind, Sink};
+
+/// What a pipe holds when the kernel makes it, and what it gets once it was seen full.
+const PIPE: usize = 64 * 1024;
+const HOT_PIPE: usize = 1024 * 1024;
+
+/// What came of a source's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing to read or no credit; an event or a grant will wake it.
+    Idle,
+    /// There may be more.
+    More,
+    /// The writers are gone.
+    Eof,
+    /// All that counts was read; writers may be left.
+    Cut,
+    /// The stream broke.
+    Failed(Errno),
+}
+
+/// What to do with output when the host grants nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    Wait,
+    /// The command was killed: nobody may wait for a grant that never comes.
+    DropTheRest,
+}
+
+/// A stream to the host.
+pub struct Source {
+    fd: Rc<OwnedFd>,
+    channel: Channel,
+    credits: Credits,
+    readable: bool,
+    hangup: bool,
+    hot: bool,
+    /// How many bytes still count, once the command has ended.
+    left: Option<usize>,
+    patience: Patience,
+    /// Whether it stands in the queue for a turn.
+    pub queued: bool,
+}
+
+impl Source {
+    pub fn new(fd: Rc<OwnedFd>, channel: Channel, window: u32) -> Self {
+        Self {
+            fd,
+            channel,
+            credits: Credits::new(window),
+            readable: false,
+            hangup: false,
+            hot: false,
+            left: None,
+            patience: Patience::Wait,
+            queued: false,
+        }
+    }
+
+    /// The descriptor, for whoever takes over.
+    pub fn into_fd(self) -> Rc<OwnedFd> {
+        self.fd
+    }
+
+    /// An event of the stream.
+    pub fn stirred(&mut self, hangup: bool) {
+        self.readable = true;
+        self.hangup |= hangup;
+    }
+
+    /// A grant of the host.
+    pub fn grant(&mut self, bytes: u32) -> Result<(), ProtoError> {
+        self.credits.grant(bytes)
+    }
+
+    /// A new link: what was granted on the old one is void.
+    pub fn forget_credits(&mut self) {
+        self.credits.reset();
+    }
+
+    /// The command has ended: only what is in the pipe now counts.
+    pub fn bound(&mut self) {
+        let held = rustix::io::ioctl_fionread(&*self.fd).ok().and_then(|n| usize::try_from(n).ok());
+        self.left = Some(held.unwrap_or(HOT_PIPE));
+        self.readable = true;
+    }
+
+    /// The command was killed: do not wait for grants.
+    pub fn hurry(&mut self) {
+        self.patience = Patience::DropTheRest;
+    }
+
+    /// Whether a turn would come to anything.
+    pub fn runnable(&self) -> bool {
+        self.readable && (self.credits.left() > 0 || self.hurried() || self.left == Some(0))
+    }
+
+    /// Reads once, into a frame for the host.
+    pub fn turn(&mut self, op: u64, out: &mut OutBuf) -> Turn {
+        if self.left == Some(0) {
+            return Turn::Cut;
+        }
+        let want = self.credits.left().min(MAX_DATA).min(self.left.unwrap_or(usize::MAX));
+        if want == 0 {
+            return if self.hurried() { Turn::Cut } else { Turn::Idle };
+        }
+        if !self.readable {
+            return Turn::Idle;
+        }
+        match out.data(op, self.channel, want, &*self.fd) {
+            Ok(0) => Turn::Eof,
+            Ok(n) => self.took(n, want),
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                if self.left.is_some() { Turn::Cut } else { Turn::Idle }
+            }
+            Err(Errno::INTR) => Turn::More,
+            Err(errno) => Turn::Failed(errno),
+        }
+    }
+
+    fn took(&mut self, n: usize, want: usize) -> Turn {
+        self.credits.spend(n);
+        if n >= PIPE && !self.hot {
+            // A command that fills its pipe gets a larger one; where that is not permitted, it goes on as it is.
+            self.hot = true;
+            let _ = rustix::pipe::fcntl_setpipe_size(&*self.fd, HOT_PIPE);
+        }
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(n);
+        } else if n < want && !self.hangup {
+            // It is empty now; the next byte makes an event.
+            self.readable = false;
+        }
+        if self.runnable() { Turn::More } else { Turn::Idle }
+    }
+
+    fn hurried(&self) -> bool {
+        self.patience == Patience::DropTheRest && self.left.is_some()
+    }
+}

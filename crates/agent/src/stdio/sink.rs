@@ -1,0 +1,125 @@
+//! Bytes from the host to a command's stdin or to a dialled socket.
+//!
+//! What does not go at once is kept, never more than the window that was granted. When the reader is gone, bytes are
+//! thrown away and granted again, so that a host that goes on writing is not left waiting for ever.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use guest_proto::{ProtoError, Window};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+/// What the stream is, because the two end differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Ends when it is closed.
+    Pipe,
+    /// Ends by `shutdown`, for the other direction lives on.
+    Socket,
+}
+
+/// A stream from the host.
+pub struct Sink {
+    fd: Option<Rc<OwnedFd>>,
+    kind: Kind,
+    held: Vec<u8>,
+    head: usize,
+    size: u32,
+    window: Window,
+    ended: bool,
+}
+
+impl Sink {
+    pub fn new(fd: Rc<OwnedFd>, kind: Kind, size: u32) -> Self {
+        Self { fd: Some(fd), kind, held: Vec::new(), head: 0, size, window: Window::new(size), ended: false }
+    }
+
+    /// Takes bytes of the host. `Err` if it was not granted so many, or had ended the stream.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), ProtoError> {
+        if self.ended && !bytes.is_empty() {
+            return Err(ProtoError::Invalid { field: "data", reason: "came after the end of its stream" });
+        }
+        self.window.received(bytes.len())?;
+        let went = if self.waiting() == 0 { self.write_through(bytes) } else { 0 };
+        self.held.extend_from_slice(&bytes[went..]);
+        Ok(())
+    }
+
+    /// No more bytes will come.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.close_if_done();
+    }
+
+    /// Nobody reads any more.
+    pub fn drop_reader(&mut self) {
+        self.fd = None;
+        self.window.consumed(self.waiting());
+        self.held = Vec::new();
+        self.head = 0;
+    }
+
+    /// The stream may take bytes again.
+    pub fn stirred(&mut self) {
+        if self.waiting() > 0 {
+            let held = std::mem::take(&mut self.held);
+            self.head += self.write_through(&held[self.head..]);
+            if self.head < held.len() {
+                self.held = held;
+            } else {
+                self.head = 0;
+            }
+        }
+        self.close_if_done();
+    }
+
+    /// The grant to send to the host now, if any.
+    pub fn due(&mut self) -> Option<u32> {
+        if self.ended { None } else { self.window.due() }
+    }
+
+    /// A new link: what was granted on the old one is void.
+    pub fn regrant(&mut self) {
+        self.window = Window::closed(self.size, self.waiting());
+    }
+
+    /// Whether the stream has ended and all of it was passed on or given up.
+    pub fn is_done(&self) -> bool {
+        self.ended && self.waiting() == 0
+    }
+
+    fn waiting(&self) -> usize {
+        self.held.len() - self.head
+    }
+
+    /// Writes what goes at once; returns how many bytes need not be kept.
+    fn write_through(&mut self, bytes: &[u8]) -> usize {
+        let mut went = 0;
+        while went < bytes.len() {
+            let Some(fd) = &self.fd else {
+                went = bytes.len();
+                break;
+            };
+            match rustix::io::write(&**fd, &bytes[went..]) {
+                Ok(n) => went += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => self.fd = None,
+            }
+        }
+        self.window.consumed(went);
+        went
+    }
+
+    fn close_if_done(&mut self) {
+        if !self.is_done() {
+            return;
+        }
+        if let (Some(fd), Kind::Socket) = (&self.fd, self.kind) {
+            // A connection that is gone needs no end.
+            let _ = rustix::net::shutdown(&**fd, Shutdown::Write);
+        }
+        self.fd = None;
+    }
+}

@@ -1,0 +1,168 @@
+//! Ending commands with everything they started.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use guest_proto::{Exit, RefusalKind, StdinMode, ToGuest};
+
+use crate::host::{Agent, PLENTY, Said, until};
+
+#[test]
+fn a_killed_command_dies_by_signal_9() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.start("echo there; sleep 1000", StdinMode::Null, PLENTY);
+    assert_eq!(host.hear_output(op), b"there\n");
+    let before = Instant::now();
+    host.say(&ToGuest::Kill { op });
+    assert_eq!(host.finish(op).exit, Exit::Signal(9));
+    assert!(before.elapsed() < Duration::from_millis(500), "{:?}", before.elapsed());
+    assert_eq!(host.run("pgrep -c sleep").stdout, b"0\n");
+}
+
+#[test]
+fn output_before_the_kill_is_delivered() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.start("head -c 5000 /dev/zero; touch /proc/self/cwd; sleep 1000", StdinMode::Null, 2000);
+    let first = host.hear_output(op).len();
+    assert!(first <= 2000);
+    host.say(&ToGuest::Kill { op });
+    let out = host.finish(op);
+    assert_eq!(out.exit, Exit::Signal(9));
+    assert!(first + out.stdout.len() <= 2000);
+}
+
+#[test]
+fn what_escaped_into_other_sessions_dies_too_and_others_live() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let other = host.start("sleep 3333", StdinMode::Null, PLENTY);
+    // Of a command that has ended: it lives on, whoever is killed.
+    host.run("setsid sleep 2222 >/dev/null 2>&1 &");
+    let script = "setsid sleep 1001 & (setsid bash -c 'sleep 1002 & sleep 1003' &) ; \
+                  setsid env -i bash -c '(/usr/bin/setsid /usr/bin/sleep 1004 &) ; exec -a other /usr/bin/sleep 1005' & \
+                  sleep 0.2; echo ready; sleep 1006";
+    let op = host.start(script, StdinMode::Null, PLENTY);
+    assert_eq!(host.hear_output(op), b"ready\n");
+    assert_eq!(host.run("ps -eo args= | grep -c -E '^(/usr/bin/)?sleep 100|^other 1005'").stdout, b"6\n");
+    host.say(&ToGuest::Kill { op });
+    assert_eq!(host.finish(op).exit, Exit::Signal(9));
+    assert_eq!(host.run("ps -eo args= | grep -c -E '^(/usr/bin/)?sleep 100|^other 1005'").stdout, b"0\n");
+    assert_eq!(host.run("ps -eo args= | grep -c -E '^sleep (2222|3333)'").stdout, b"2\n");
+    host.say(&ToGuest::Kill { op: other });
+    assert_eq!(host.finish(other).exit, Exit::Signal(9));
+}
+
+#[test]
+fn a_killed_process_that_others_wake_again_dies() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.start(
+        "for i in 1 2 3 4; do setsid bash -c 'while :; do kill -CONT -1; done' 2>/dev/null & done; echo ready; wait",
+        StdinMode::Null,
+        PLENTY,
+    );
+    assert_eq!(host.hear_output(op), b"ready\n");
+    host.say(&ToGuest::Kill { op });
+    assert_eq!(host.finish(op).exit, Exit::Signal(9));
+    assert_eq!(host.run("pgrep -c -f '[k]ill -CONT'").stdout, b"0\n");
+}
+
+#[test]
+fn a_command_that_has_ended_is_not_killed_but_answered() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.start("sleep 4444 >/dev/null 2>&1 & exit 6", StdinMode::Null, PLENTY);
+    assert_eq!(host.finish(op).exit, Exit::Code(6));
+    host.say(&ToGuest::Kill { op });
+    match host.hear() {
+        Said::Refused { op: of, kind, .. } => assert_eq!((of, kind), (op, RefusalKind::UnknownOp)),
+        other => panic!("unexpected: {other:?}"),
+    }
+    until("it sleeps on", || (host.run("pgrep -c sleep").stdout == b"1\n").then_some(()));
+}
+
+#[test]
+fn a_kill_ends_the_wait_for_undelivered_output() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.start("echo much; exit 6", StdinMode::Null, 0);
+    until("the command has ended", || agent.is_childless().then_some(()));
+    assert!(host.is_quiet(Duration::from_millis(50)));
+    host.say(&ToGuest::Kill { op });
+    let out = host.finish(op);
+    assert_eq!((out.exit, out.stdout.len()), (Exit::Code(6), 0));
+}
+
+/// A cgroup that bounds the number of processes, removed at the end.
+struct PidsCgroup {
+    dir: PathBuf,
+}
+
+impl PidsCgroup {
+    fn new(name: &str, most: u32) -> Self {
+        let root = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(PathBuf::from);
+        let root = root
+            .iter()
+            .find(|dir| dir.join("cgroup.procs").exists())
+            .expect("no cgroup hierarchy is mounted");
+        if root.join("cgroup.subtree_control").exists() {
+            std::fs::write(root.join("cgroup.subtree_control"), "+pids").unwrap();
+        }
+        let dir = root.join(format!("agent-test-{}-{name}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("pids.max"), most.to_string()).unwrap();
+        Self { dir }
+    }
+
+    /// Shell that moves the shell in.
+    fn enter(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs; ", self.dir.display())
+    }
+}
+
+impl Drop for PidsCgroup {
+    fn drop(&mut self) {
+        until("the cgroup is empty", || std::fs::remove_dir(&self.dir).ok());
+    }
+}
+
+fn survives_bomb(name: &str, bomb: &str) {
+    let cgroup = PidsCgroup::new(name, 1000);
+    let agent = Agent::start_with(&cgroup.enter());
+    let mut host = agent.host();
+    let op = host.start(bomb, StdinMode::Null, PLENTY);
+    until("the bomb has filled its bound", || {
+        let now = std::fs::read_to_string(cgroup.dir.join("pids.current")).unwrap();
+        (now.trim().parse::<u32>().unwrap() > 900).then_some(())
+    });
+    let before = Instant::now();
+    host.say(&ToGuest::Kill { op });
+    // What a shell says of a failed fork is of no interest here; it is only taken off the stream.
+    assert_eq!(host.finish(op).exit, Exit::Signal(9));
+    let took = before.elapsed();
+    println!("{name}: killed in {took:?}");
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert_eq!(
+        host.run("ps -e --no-headers | grep -v -c -E ' (ps|grep|bash|sandbox-agent)$'").stdout,
+        b"0\n"
+    );
+    assert_eq!(host.run("echo fine").stdout, b"fine\n");
+    drop(host);
+    drop(agent);
+}
+
+#[test]
+fn a_fork_bomb_is_killed() {
+    survives_bomb("plain", "b() { b | b & }; b 2>/dev/null; sleep 1000");
+}
+
+#[test]
+fn a_fork_bomb_over_sessions_is_killed() {
+    survives_bomb(
+        "sessions",
+        "export B='while :; do setsid bash -c \"$B\" & setsid bash -c \"$B\" & sleep 0.001; done'; \
+         exec 2>/dev/null; setsid bash -c \"$B\" & sleep 1000",
+    );
+}

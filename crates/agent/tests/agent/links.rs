@@ -1,0 +1,209 @@
+//! Links that break, are replaced or are abused.
+
+use std::io::Write;
+
+use guest_proto::{Channel, Exit, StdinMode, ToGuest};
+
+use crate::host::{Agent, PLENTY, Said, until};
+
+#[test]
+fn a_new_link_takes_running_commands_up() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.start("echo before; read line; echo \"after $line\"; exit 9", StdinMode::Pipe, PLENTY);
+    assert_eq!(host.hear_output(op), b"before\n");
+    drop(host);
+    let (mut host, ops) = agent.link();
+    assert_eq!(ops, [op]);
+    // Its stdin is granted anew, its output waits for a grant.
+    assert_eq!(host.hear(), Said::Credit { op, bytes: 64 * 1024 });
+    host.say(&ToGuest::Data { op, bytes: b"x\n" });
+    assert!(host.is_quiet(std::time::Duration::from_millis(50)));
+    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: PLENTY });
+    let out = host.finish(op);
+    assert_eq!((out.stdout.as_slice(), out.exit), (b"after x\n".as_slice(), Exit::Code(9)));
+}
+
+#[test]
+fn an_end_in_the_gap_is_told_to_the_next_link() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let file = agent.path("go");
+    let script = format!("while ! [ -e {} ]; do sleep 0.01; done; exit 8", file.display());
+    let op = host.start(&script, StdinMode::Null, PLENTY);
+    drop(host);
+    std::fs::write(&file, "").unwrap();
+    until("the command has ended", || agent.is_childless().then_some(()));
+    let (mut host, ops) = agent.link();
+    assert_eq!(ops, [op]);
+    assert_eq!(host.finish(op).exit, Exit::Code(8));
+    drop(host);
+    assert_eq!(agent.link().1, []);
+}
+
+#[test]
+fn a_command_taken_up_can_be_killed_without_any_grant() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.start("yes & yes >&2 & wait", StdinMode::Null, 100);
+    drop(host);
+    let (mut host, ops) = agent.link();
+    assert_eq!(ops, [op]);
+    host.say(&ToGuest::Kill { op });
+    let out = host.finish(op);
+    assert_eq!((out.exit, out.stdout.len(), out.stderr.len()), (Exit::Signal(9), 0, 0));
+    assert_eq!(host.run("pgrep -c yes").stdout, b"0\n");
+}
+
+#[test]
+fn a_link_lost_in_mid_frame_leaves_nothing_in_the_next() {
+    let agent = Agent::start();
+    for _ in 0..20 {
+        let (mut host, _) = agent.link();
+        let op = host.start("yes", StdinMode::Null, PLENTY);
+        // Let the agent's buffer and the socket fill up, and go away unread.
+        host.hear_output(op);
+        host.stream.write_all(&[200, 0, 0, 0, 1, 2, 3]).unwrap();
+        drop(host);
+        let (mut host, ops) = agent.link();
+        assert_eq!(ops, [op]);
+        host.say(&ToGuest::Kill { op });
+        assert_eq!(host.finish(op).exit, Exit::Signal(9));
+    }
+}
+
+#[test]
+fn a_newer_connection_replaces_the_older() {
+    let agent = Agent::start();
+    let mut old = agent.host();
+    old.ping();
+    let (mut new, _) = agent.link();
+    assert_eq!(old.try_hear(), None);
+    assert_eq!(new.run("echo hi").stdout, b"hi\n");
+}
+
+#[test]
+fn garbage_ends_the_link_and_the_next_works() {
+    let agent = Agent::start();
+    let pieces: [&[u8]; 6] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 64],
+        &[0, 0, 0, 0],
+        &[1, 0, 0, 0, 99],
+        &[3, 0, 0, 0, 10, 1, 1],
+        &[3, 0, 0, 0, 0, 1, 0],
+    ];
+    for piece in pieces {
+        let mut host = agent.connect();
+        host.stream.write_all(piece).unwrap();
+        assert!(matches!(host.hear(), Said::Bye { .. }), "{piece:?}");
+        assert_eq!(host.try_hear(), None);
+        let (mut host, _) = agent.link();
+        host.stream.write_all(piece).unwrap();
+        assert!(matches!(host.hear(), Said::Bye { .. }), "{piece:?}");
+        assert_eq!(host.try_hear(), None);
+    }
+    let mut host = agent.host();
+    host.ping();
+}
+
+#[test]
+fn breaches_of_the_protocol_end_the_link() {
+    let agent = Agent::start();
+    let hello = ToGuest::Hello { version: 1, min_version: 1 };
+    let (mut host, _) = agent.link();
+    host.say(&hello);
+    assert!(matches!(host.hear(), Said::Bye { .. }));
+    let mut host = agent.connect();
+    host.say(&ToGuest::Hello { version: 9, min_version: 9 });
+    assert!(matches!(host.hear(), Said::Bye { reason } if reason.contains('9')));
+    let (mut host, _) = agent.link();
+    let op = host.start("sleep 1000", StdinMode::Null, PLENTY);
+    host.say(&ToGuest::Dial { op, port: 1, window: 1 });
+    assert!(matches!(host.hear(), Said::Bye { .. }));
+    let (mut host, _) = agent.link();
+    host.say(&ToGuest::Data { op, bytes: b"x" });
+    assert!(matches!(host.hear(), Said::Bye { .. }));
+}
+
+#[test]
+fn frames_for_unknown_operations_are_passed_over() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    for message in [
+        ToGuest::Data { op: 99, bytes: b"x" },
+        ToGuest::Eof { op: 99 },
+        ToGuest::Credit { op: 99, channel: Channel::Stderr, bytes: 5 },
+        ToGuest::Signal { op: 99, signal: 9 },
+        ToGuest::Close { op: 99 },
+    ] {
+        host.say(&message);
+    }
+    host.ping();
+}
+
+#[test]
+fn frames_may_come_in_any_pieces() {
+    let agent = Agent::start();
+    let mut host = agent.connect();
+    let mut bytes = Vec::new();
+    guest_proto::encode_to_guest(&ToGuest::Hello { version: 1, min_version: 1 }, &mut bytes).unwrap();
+    for nonce in 0..50 {
+        guest_proto::encode_to_guest(&ToGuest::Ping { nonce: nonce << 30 }, &mut bytes).unwrap();
+    }
+    let long = "x".repeat(300_000 / 3);
+    let env = [("A", long.as_str()), ("B", &long), ("C", &long)];
+    let spec = guest_proto::ExecSpec {
+        argv: vec!["/bin/true"],
+        env: env.to_vec(),
+        cwd: "/",
+        stdin: StdinMode::Null,
+    };
+    guest_proto::encode_to_guest(&ToGuest::Exec { op: 5, spec, window: 0 }, &mut bytes).unwrap();
+    for piece in bytes.chunks(7_001).flat_map(|chunk| chunk.chunks(if chunk[0] % 2 == 0 { 3 } else { 6_000 }))
+    {
+        host.stream.write_all(piece).unwrap();
+    }
+    assert!(matches!(host.hear(), Said::Welcome { .. }));
+    for nonce in 0..50 {
+        assert_eq!(host.hear(), Said::Pong { nonce: nonce << 30 });
+    }
+    assert!(matches!(host.hear(), Said::Started { op: 5, .. }));
+    assert_eq!(host.finish(5).exit, Exit::Code(0));
+}
+
+#[test]
+fn an_agent_that_connects_shows_its_token_and_comes_again() {
+    let agent = Agent::start_connecting();
+    let mut host = agent.host();
+    let op = host.start("sleep 1000", StdinMode::Null, PLENTY);
+    assert_eq!(host.run("wc -c < /dev/stdin").stdout, b"0\n");
+    for _ in 0..3 {
+        drop(host);
+        let (next, ops) = agent.link();
+        assert_eq!(ops, [op]);
+        host = next;
+        host.ping();
+    }
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    for args in [
+        &["--listen-fd", "1"][..],
+        &["--listen-fd"],
+        &["--connect", "x"],
+        &["--other", "y"],
+        &["--listen-fd", "77"],
+    ] {
+        let out = std::process::Command::new(crate::host::AGENT).args(args).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(out.stderr.starts_with(b"sandbox-agent: "), "{args:?}");
+    }
+    let out = std::process::Command::new(crate::host::AGENT)
+        .args(["--connect", "/nowhere"])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+}

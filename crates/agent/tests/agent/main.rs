@@ -1,0 +1,12 @@
+//! Tests of the built agent: it runs as process 1 of a process-number namespace of its own (or plainly, where a test says
+//! so), and a small synchronous host talks to it. When a test ends, the namespace ends with all that is in it.
+//!
+//! They need root.
+
+mod commands;
+mod dials;
+mod host;
+mod kills;
+mod links;
+mod size;
+mod streams;

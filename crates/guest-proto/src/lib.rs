@@ -1,0 +1,79 @@
+//! The frames between the host and the agent of a sandbox, and their codec. No I/O: both sides bring their own stream.
+//!
+//! A frame is a little-endian `u32` length and that many bytes of body; a body is one [`ToGuest`] or [`ToHost`] in the
+//! `postcard` encoding. Decoding borrows from the caller's buffer. Whatever the bytes are, decoding ends in a value inside
+//! the bounds below or in a [`ProtoError`]: it never panics, and what it allocates is bounded by [`MAX_ARGS`] and
+//! [`MAX_ENV`], and grows only with elements that are really there.
+//!
+//! The enums are append-only: a new variant or a new kind goes to the end and raises [`VERSION`]; a side never sends what
+//! the agreed version does not know.
+//!
+//! # The conversation
+//! The host sends `Hello`, the agent answers `Welcome` (or `Bye`, and closes). Then the host starts operations under
+//! numbers of its own choice:
+//!
+//! ```text
+//! Setup ──> Done | Refused
+//! Exec  ──> Started, then Data, Eof (stdout, stderr) and Credit (stdin) in any order, last Exited
+//!       └─> Refused
+//! Dial  ──> Opened, then Data, Eof, Credit; over when both sides sent Eof, or at Close
+//!       └─> Refused (after Opened: the connection broke)
+//! Kill  ──> ends in the Exited of its operation; Refused(UnknownOp) if there is none
+//! ```
+//!
+//! A frame for an operation that the receiver no longer knows is no error, because the two may cross on the way; only
+//! `Kill` is answered. `Exited` ends every channel that sent no `Eof` before.
+//!
+//! Back-pressure is counted in bytes per operation and channel. Each side may send only what the other granted: at the
+//! start (`window`) and by `Credit`. Sending more is a violation that ends the link; [`Credits`] and [`Window`] do the
+//! counting for the two ends.
+
+mod codec;
+mod error;
+mod flow;
+mod to_guest;
+mod to_host;
+mod validate;
+mod version;
+
+pub use codec::{
+    DataHeader, PREFIX, decode_to_guest, decode_to_host, encode_to_guest, encode_to_host, guest_data_header,
+    host_data_header, split,
+};
+pub use error::ProtoError;
+pub use flow::{Credits, Window};
+pub use to_guest::{ExecSpec, StdinMode, ToGuest};
+pub use to_host::{Exit, RefusalKind, ToHost};
+pub use version::{MIN_VERSION, VERSION, negotiate};
+
+use serde::{Deserialize, Serialize};
+
+/// Most bytes in the body of a frame.
+pub const MAX_FRAME: usize = 1024 * 1024;
+/// Most payload bytes in a `Data` frame.
+pub const MAX_DATA: usize = 256 * 1024;
+/// Most bytes a channel may have on the way.
+pub const MAX_WINDOW: u32 = 64 * 1024 * 1024;
+/// Most arguments of a command, its name included.
+pub const MAX_ARGS: usize = 4096;
+/// Most environment variables of a command.
+pub const MAX_ENV: usize = 4096;
+/// Most bytes in one argument, and in one `NAME=value`; the kernel takes no more (`MAX_ARG_STRLEN`).
+pub const MAX_STRING: usize = 128 * 1024 - 1;
+/// Most bytes in a path.
+pub const MAX_PATH: usize = 4095;
+/// Most directories in one `Setup`.
+pub const MAX_DIRS: usize = 64;
+/// Most operations that a `Welcome` lists.
+pub const MAX_OPS: usize = 1024;
+/// Most bytes in a message, a reason or an agent's version.
+pub const MAX_MESSAGE: usize = 4096;
+/// Bytes of the secret that an agent which connects outwards sends raw, before its first frame.
+pub const TOKEN_LEN: usize = 32;
+
+/// One of the two streams that come from the guest. A dialled socket has only [`Channel::Stdout`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Channel {
+    Stdout,
+    Stderr,
+}

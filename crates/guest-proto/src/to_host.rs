@@ -1,0 +1,69 @@
+//! Frames from the agent to the host. Append-only: see the crate's page. The host takes them for hostile bytes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Channel, validate};
+
+/// What the agent tells the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToHost<'a> {
+    /// Answer to `Hello`: the version to speak, and the commands that are running or whose `Exited` is still to come.
+    /// They have no credit until the host grants some.
+    Welcome {
+        version: u16,
+        agent_version: &'a str,
+        #[serde(deserialize_with = "validate::ops")]
+        ops: Vec<u64>,
+    },
+    /// The command runs. `window` is the grant for its stdin, 0 without one.
+    Started { op: u64, pid: u32, window: u32 },
+    /// Bytes that a command printed or a dialled socket sent.
+    Data {
+        op: u64,
+        channel: Channel,
+        #[serde(borrow, serialize_with = "validate::as_bytes")]
+        bytes: &'a [u8],
+    },
+    /// No more bytes will come on this channel.
+    Eof { op: u64, channel: Channel },
+    /// The host may send this many bytes more.
+    Credit { op: u64, bytes: u32 },
+    /// The command has ended, and all its output was sent. Last of its operation.
+    Exited { op: u64, exit: Exit, duration_us: u64 },
+    /// The operation was not started, or its connection broke. Last of its operation.
+    Refused { op: u64, kind: RefusalKind, message: &'a str },
+    /// The dialled port answered. `window` is the grant for what is sent to it.
+    Opened { op: u64, window: u32 },
+    /// The `Setup` is done.
+    Done { op: u64 },
+    /// Answer to `Ping`.
+    Pong { nonce: u64 },
+    /// The agent closes the link because the host broke the protocol.
+    Bye { reason: &'a str },
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+/// Why an operation was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalKind {
+    /// The working directory is not there.
+    CwdMissing,
+    /// The program is not there.
+    ProgramMissing,
+    /// The kernel does not permit it.
+    NotAllowed,
+    /// The agent is at a limit of its own.
+    TooMany,
+    /// Nothing answers on that port, or the connection broke.
+    Connect,
+    /// There is no such operation.
+    UnknownOp,
+    /// Anything else; the message says what.
+    Failed,
+}

@@ -1,0 +1,167 @@
+//! The rules a message keeps besides its shape, checked on each decode; and the bounded reading of lists.
+//!
+//! Lists are checked while they are read, so that a frame that claims a million elements costs nothing.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
+use serde::ser::Serializer;
+
+use crate::{
+    ExecSpec, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENV, MAX_MESSAGE, MAX_OPS, MAX_PATH, MAX_STRING, MAX_WINDOW,
+    ProtoError, ToGuest, ToHost,
+};
+
+/// Writes bytes in one piece: serde alone would go byte by byte.
+pub(crate) fn as_bytes<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_bytes(bytes)
+}
+
+pub(crate) fn dirs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, D::Error> {
+    from.deserialize_seq(Bounded::<&str, MAX_DIRS>(PhantomData))
+}
+
+pub(crate) fn args<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, D::Error> {
+    from.deserialize_seq(Bounded::<&str, MAX_ARGS>(PhantomData))
+}
+
+pub(crate) fn env<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(&'de str, &'de str)>, D::Error> {
+    from.deserialize_seq(Bounded::<(&str, &str), MAX_ENV>(PhantomData))
+}
+
+pub(crate) fn ops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
+    from.deserialize_seq(Bounded::<u64, MAX_OPS>(PhantomData))
+}
+
+/// Reads a list of at most `MAX` elements, and reserves nothing on the word of its length alone.
+struct Bounded<T, const MAX: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Bounded<T, MAX> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MAX} elements")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let said = list.size_hint().unwrap_or(0);
+        if said > MAX {
+            return Err(A::Error::invalid_length(said, &self));
+        }
+        let mut out = Vec::with_capacity(said.min(16));
+        while let Some(item) = list.next_element()? {
+            if out.len() == MAX {
+                return Err(A::Error::invalid_length(MAX + 1, &self));
+            }
+            out.push(item);
+        }
+        Ok(out)
+    }
+}
+
+/// Checks a message for the agent.
+pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
+    match message {
+        ToGuest::Hello { version, min_version } => {
+            if *min_version == 0 || version < min_version {
+                return Err(invalid("version", "is not a range that starts at 1 or later"));
+            }
+            Ok(())
+        }
+        ToGuest::Setup { dirs, .. } => {
+            at_most("the list of directories", dirs.len(), MAX_DIRS)?;
+            dirs.iter().try_for_each(|dir| path("a directory", dir))
+        }
+        ToGuest::Exec { spec, window: size, .. } => {
+            window(*size)?;
+            exec(spec)
+        }
+        ToGuest::Dial { port, window: size, .. } => {
+            if *port == 0 {
+                return Err(invalid("the port", "is 0, allowed are 1 to 65535"));
+            }
+            window(*size)
+        }
+        ToGuest::Data { bytes, .. } => at_most("data", bytes.len(), MAX_DATA),
+        ToGuest::Credit { bytes, .. } => credit(*bytes),
+        ToGuest::Signal { signal, .. } => {
+            if !(1..=64).contains(signal) {
+                return Err(invalid("the signal", "is not from 1 to 64"));
+            }
+            Ok(())
+        }
+        ToGuest::Eof { .. } | ToGuest::Kill { .. } | ToGuest::Close { .. } | ToGuest::Ping { .. } => Ok(()),
+    }
+}
+
+/// Checks a message for the host.
+pub(crate) fn to_host(message: &ToHost<'_>) -> Result<(), ProtoError> {
+    match message {
+        ToHost::Welcome { agent_version, ops, .. } => {
+            at_most("the agent's version", agent_version.len(), MAX_MESSAGE)?;
+            at_most("the list of operations", ops.len(), MAX_OPS)
+        }
+        ToHost::Started { window: size, .. } | ToHost::Opened { window: size, .. } => window(*size),
+        ToHost::Data { bytes, .. } => at_most("data", bytes.len(), MAX_DATA),
+        ToHost::Credit { bytes, .. } => credit(*bytes),
+        ToHost::Refused { message, .. } => at_most("a message", message.len(), MAX_MESSAGE),
+        ToHost::Bye { reason } => at_most("a reason", reason.len(), MAX_MESSAGE),
+        ToHost::Eof { .. } | ToHost::Exited { .. } | ToHost::Done { .. } | ToHost::Pong { .. } => Ok(()),
+    }
+}
+
+fn exec(spec: &ExecSpec<'_>) -> Result<(), ProtoError> {
+    if spec.argv.first().is_none_or(|program| program.is_empty()) {
+        return Err(invalid("the command", "names no program"));
+    }
+    at_most("the list of arguments", spec.argv.len(), MAX_ARGS)?;
+    for arg in &spec.argv {
+        text("an argument", arg, MAX_STRING)?;
+    }
+    at_most("the environment", spec.env.len(), MAX_ENV)?;
+    for (name, value) in &spec.env {
+        if name.is_empty() || name.contains('=') {
+            return Err(invalid("the name of a variable", "is empty or has a '='"));
+        }
+        text("the name of a variable", name, MAX_STRING)?;
+        text("the value of a variable", value, MAX_STRING.saturating_sub(name.len() + 1))?;
+    }
+    path("the working directory", spec.cwd)
+}
+
+fn path(field: &'static str, path: &str) -> Result<(), ProtoError> {
+    if !path.starts_with('/') {
+        return Err(invalid(field, "is not an absolute path"));
+    }
+    text(field, path, MAX_PATH)
+}
+
+fn text(field: &'static str, text: &str, max: usize) -> Result<(), ProtoError> {
+    if text.as_bytes().contains(&0) {
+        return Err(invalid(field, "has a NUL byte"));
+    }
+    at_most(field, text.len(), max)
+}
+
+fn window(bytes: u32) -> Result<(), ProtoError> {
+    at_most("a window", bytes as usize, MAX_WINDOW as usize)
+}
+
+fn credit(bytes: u32) -> Result<(), ProtoError> {
+    if bytes == 0 {
+        return Err(invalid("a credit", "is 0"));
+    }
+    at_most("a credit", bytes as usize, MAX_WINDOW as usize)
+}
+
+fn at_most(field: &'static str, got: usize, max: usize) -> Result<(), ProtoError> {
+    if got > max {
+        return Err(ProtoError::TooMany { field, got, max });
+    }
+    Ok(())
+}
+
+fn invalid(field: &'static str, reason: &'static str) -> ProtoError {
+    ProtoError::Invalid { field, reason }
+}
