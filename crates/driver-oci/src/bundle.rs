@@ -1,0 +1,200 @@
+//! The bundle that a runtime is given: what the sandbox sees, may do and may use, as an OCI configuration.
+//!
+//! The system calls it may make are in `seccomp.json` beside this file.
+
+mod mounts;
+
+use std::fs;
+use std::path::Path;
+
+use driver::{DriverError, SandboxSpec};
+use oci_spec::OciSpecError;
+use oci_spec::runtime::{
+    Capabilities, Capability, Linux, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder, LinuxIdMapping,
+    LinuxIdMappingBuilder, LinuxMemoryBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType,
+    LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxSeccomp, PosixRlimit, PosixRlimitBuilder,
+    PosixRlimitType, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
+};
+use rustix::process::{Resource, getrlimit};
+
+use crate::cgroup::{CPU_PERIOD_US, Cgroups, shares};
+use crate::idmap::IDS;
+use crate::paths::Paths;
+use crate::settings::{Flavour, Settings};
+
+/// Where the agent is seen inside: on the sandbox's own `/dev`, so that no image need have a place for it.
+pub const AGENT_INSIDE: &str = "/dev/sandbox-agent";
+/// Where gVisor's agent sees its way out.
+pub const LINK_INSIDE: &str = "/dev/sandbox-link";
+const OPEN_FILES: u64 = 65_536;
+
+/// What the agent needs beyond its commands: to mark them and see the marks. It drops these in each command.
+const AGENT_CAPABILITIES: [Capability; 2] = [Capability::SysAdmin, Capability::SysPtrace];
+/// What root of a container needs in its own user namespace.
+const COMMAND_CAPABILITIES: [Capability; 14] = [
+    Capability::AuditWrite,
+    Capability::Chown,
+    Capability::DacOverride,
+    Capability::Fowner,
+    Capability::Fsetid,
+    Capability::Kill,
+    Capability::Mknod,
+    Capability::NetBindService,
+    Capability::NetRaw,
+    Capability::Setfcap,
+    Capability::Setgid,
+    Capability::Setpcap,
+    Capability::Setuid,
+    Capability::SysChroot,
+];
+const MASKED: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/sys/firmware",
+];
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Writes the bundle of a sandbox. `cpus` is the list of processors it may run on.
+pub fn write(
+    settings: &Settings,
+    cgroups: &Cgroups,
+    spec: &SandboxSpec,
+    paths: &Paths,
+    cpus: &str,
+) -> Result<(), DriverError> {
+    let failed = |error: OciSpecError| DriverError::failed("compose the bundle", error);
+    let config = compose(settings, cgroups, spec, paths, cpus).map_err(failed)?;
+    let text = serde_json::to_vec(&config).map_err(|error| DriverError::failed("encode the bundle", error))?;
+    fs::write(paths.run.join("config.json"), text).map_err(|error| DriverError::failed("write the bundle", error))
+}
+
+fn compose(
+    settings: &Settings,
+    cgroups: &Cgroups,
+    spec: &SandboxSpec,
+    paths: &Paths,
+    cpus: &str,
+) -> Result<Spec, OciSpecError> {
+    SpecBuilder::default()
+        .version("1.0.2")
+        .root(RootBuilder::default().path(paths.rootfs()).readonly(false).build()?)
+        .hostname(hostname(spec))
+        .process(process(settings)?)
+        .mounts(mounts::all(settings, spec, paths)?)
+        .linux(linux(settings, cgroups, spec, cpus)?)
+        .build()
+}
+
+/// A host name may not hold an underscore.
+fn hostname(spec: &SandboxSpec) -> String {
+    spec.id.as_str().replace('_', "-")
+}
+
+/// Base of the sandbox's host ids.
+pub fn uid_base(settings: &Settings, slot: u32) -> Result<u32, DriverError> {
+    slot.checked_mul(IDS)
+        .and_then(|offset| offset.checked_add(settings.uid_base))
+        .filter(|base| base.checked_add(IDS).is_some())
+        .ok_or_else(|| DriverError::failed("find the sandbox's host ids", format!("slot {slot} is out of range")))
+}
+
+fn process(settings: &Settings) -> Result<Process, OciSpecError> {
+    let args = match settings.flavour {
+        Flavour::Native => vec![AGENT_INSIDE.to_owned(), "--listen-fd".to_owned(), "3".to_owned()],
+        Flavour::Gvisor => vec![AGENT_INSIDE.to_owned(), "--connect".to_owned(), format!("{LINK_INSIDE}/agent.sock")],
+    };
+    let all: Capabilities = AGENT_CAPABILITIES.into_iter().chain(COMMAND_CAPABILITIES).collect();
+    let capabilities = LinuxCapabilitiesBuilder::default()
+        .bounding(all.clone())
+        .permitted(all.clone())
+        .effective(all)
+        .inheritable(Capabilities::default())
+        .ambient(Capabilities::default())
+        .build()?;
+    ProcessBuilder::default()
+        .terminal(false)
+        .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
+        .args(args)
+        .env(Vec::<String>::new())
+        .cwd("/")
+        .capabilities(capabilities)
+        .rlimits(rlimits()?)
+        .no_new_privileges(true)
+        .build()
+}
+
+/// The host's own hard limit bounds ours: raising it takes a capability that the daemon may lack.
+fn rlimits() -> Result<Vec<PosixRlimit>, OciSpecError> {
+    let open_files = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
+    [(PosixRlimitType::RlimitNofile, open_files), (PosixRlimitType::RlimitCore, 0)]
+        .into_iter()
+        .map(|(kind, limit)| PosixRlimitBuilder::default().typ(kind).soft(limit).hard(limit).build())
+        .collect()
+}
+
+fn linux(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec, cpus: &str) -> Result<Linux, OciSpecError> {
+    let base = uid_base(settings, spec.slot).map_err(|error| OciSpecError::Other(error.to_string()))?;
+    let seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
+    LinuxBuilder::default()
+        .namespaces(namespaces()?)
+        .uid_mappings(id_mapping(base)?)
+        .gid_mappings(id_mapping(base)?)
+        .cgroups_path(cgroups.path_for_runtime(spec.id.as_str()))
+        .resources(resources(settings, spec, cpus)?)
+        .seccomp(seccomp)
+        .masked_paths(MASKED.map(str::to_owned).to_vec())
+        .readonly_paths(READ_ONLY.map(str::to_owned).to_vec())
+        .rootfs_propagation("private")
+        .build()
+}
+
+fn namespaces() -> Result<Vec<LinuxNamespace>, OciSpecError> {
+    [
+        LinuxNamespaceType::Pid,
+        LinuxNamespaceType::Network,
+        LinuxNamespaceType::Ipc,
+        LinuxNamespaceType::Uts,
+        LinuxNamespaceType::Mount,
+        LinuxNamespaceType::User,
+        LinuxNamespaceType::Cgroup,
+    ]
+    .into_iter()
+    .map(|kind| LinuxNamespaceBuilder::default().typ(kind).build())
+    .collect()
+}
+
+fn id_mapping(base: u32) -> Result<Vec<LinuxIdMapping>, OciSpecError> {
+    Ok(vec![LinuxIdMappingBuilder::default().container_id(0u32).host_id(base).size(IDS).build()?])
+}
+
+fn resources(settings: &Settings, spec: &SandboxSpec, cpus: &str) -> Result<LinuxResources, OciSpecError> {
+    let bytes = i64::from(spec.limits.memory_mb) << 20;
+    let mut memory = LinuxMemoryBuilder::default().limit(bytes);
+    if can_limit_swap() {
+        memory = memory.swap(bytes);
+    }
+    let quota = i64::from(spec.limits.cpu) * CPU_PERIOD_US.cast_signed();
+    let cpu = LinuxCpuBuilder::default()
+        .shares(shares(spec.limits.cpu))
+        .quota(quota)
+        .period(CPU_PERIOD_US)
+        .cpus(cpus)
+        .build()?;
+    LinuxResourcesBuilder::default()
+        .memory(memory.build()?)
+        .cpu(cpu)
+        .pids(LinuxPidsBuilder::default().limit(i64::from(settings.pids_max)).build()?)
+        .build()
+}
+
+/// v1 kernels may be without swap accounting, and then refuse the limit.
+fn can_limit_swap() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+        || Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()
+}

@@ -1,0 +1,58 @@
+//! What stands over the root file system inside.
+
+use std::path::{Path, PathBuf};
+
+use driver::SandboxSpec;
+use oci_spec::OciSpecError;
+use oci_spec::runtime::{Mount, MountBuilder};
+
+use super::{AGENT_INSIDE, LINK_INSIDE};
+use crate::paths::Paths;
+use crate::settings::{Flavour, Settings};
+
+/// The files of `/proc` that lxcfs answers with the sandbox's own figures.
+const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
+
+/// Every mount, in order.
+pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec<Mount>, OciSpecError> {
+    let shm = format!("size={}m", spec.limits.memory_mb / 2);
+    let mut mounts = vec![
+        mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
+        mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=64k"])?,
+        mount("/dev/pts", "devpts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"])?,
+        mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm])?,
+        mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
+        mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?,
+        mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"])?,
+        bind(&settings.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?,
+    ];
+    if settings.flavour == Flavour::Gvisor {
+        mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
+        return Ok(mounts);
+    }
+    if let Some(lxcfs) = &settings.lxcfs {
+        for file in LXCFS_FILES {
+            let source = lxcfs.join("proc").join(file);
+            mounts.push(bind(&source, &Path::new("/proc").join(file), &["ro", "nosuid", "nodev", "noexec"])?);
+        }
+    }
+    Ok(mounts)
+}
+
+fn mount(target: &str, kind: &str, source: &str, options: &[&str]) -> Result<Mount, OciSpecError> {
+    MountBuilder::default()
+        .destination(target)
+        .typ(kind)
+        .source(source)
+        .options(options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>())
+        .build()
+}
+
+fn bind(source: &Path, target: &Path, options: &[&str]) -> Result<Mount, OciSpecError> {
+    MountBuilder::default()
+        .destination(target)
+        .typ("bind")
+        .source(PathBuf::from(source))
+        .options(["bind"].iter().chain(options).map(|option| (*option).to_owned()).collect::<Vec<_>>())
+        .build()
+}

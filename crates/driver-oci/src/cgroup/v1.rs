@@ -1,0 +1,102 @@
+//! cgroup v1: one hierarchy a controller. Also what a hybrid host uses for all we need.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use driver::Limits;
+
+use super::{CPU_PERIOD_US, is_gone, shares};
+
+/// The controllers a sandbox is put into when we make its cgroups ourselves.
+pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"];
+
+/// So often a kill looks whether its freeze is complete, 0.1 ms apart.
+const FREEZE_LOOKS: u32 = 200;
+
+/// Asks for a freeze and says whether it is done.
+pub fn freeze(dir: &Path) -> io::Result<bool> {
+    fs::write(dir.join("freezer.state"), "FROZEN")?;
+    is_frozen(dir)
+}
+
+pub fn is_frozen(dir: &Path) -> io::Result<bool> {
+    Ok(fs::read_to_string(dir.join("freezer.state"))?.trim() == "FROZEN")
+}
+
+pub fn thaw(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("freezer.state"), "THAWED")
+}
+
+/// Frozen processes cannot end, so between the list and the signal no id can come to mean another process. Where one resists
+/// the freeze (deep in a device, say), the caller's next look finds what this one missed.
+pub fn kill(dir: &Path) -> io::Result<()> {
+    for _ in 0..FREEZE_LOOKS {
+        if freeze(dir)? {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let list = fs::read_to_string(dir.join("cgroup.procs"));
+    let signalled = list.map(|list| list.lines().filter_map(|line| line.parse().ok()).for_each(kill_process));
+    thaw(dir)?;
+    signalled
+}
+
+fn kill_process(pid: i32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        // A process that is gone by now is what we want.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// Writes the limits of memory, processor time and processors.
+pub fn limit(dir: impl Fn(&str) -> PathBuf, limits: Limits, cpus: &str) -> io::Result<()> {
+    let quota = u64::from(limits.cpu) * CPU_PERIOD_US;
+    fs::write(dir("cpu").join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
+    fs::write(dir("cpu").join("cpu.cfs_quota_us"), quota.to_string())?;
+    fs::write(dir("cpu").join("cpu.shares"), shares(limits.cpu).to_string())?;
+    fs::write(dir("cpuset").join("cpuset.cpus"), cpus)?;
+    limit_memory(&dir("memory"), u64::from(limits.memory_mb) << 20)
+}
+
+/// Memory and memory with swap are the same figure (no swap); the kernel wants the smaller one written first.
+fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
+    let memory = dir.join("memory.limit_in_bytes");
+    let with_swap = dir.join("memory.memsw.limit_in_bytes");
+    let current: u64 = fs::read_to_string(&memory)?.trim().parse().unwrap_or(u64::MAX);
+    let text = bytes.to_string();
+    if !with_swap.exists() {
+        return fs::write(memory, text);
+    }
+    let (first, second) = if bytes > current { (with_swap, memory) } else { (memory, with_swap) };
+    fs::write(first, &text)?;
+    fs::write(second, &text)
+}
+
+/// Makes the sandbox's directories. A new cpuset is unusable until it has processors and memory nodes: the parents' are taken.
+pub fn make(dir: impl Fn(&str) -> PathBuf, pids_max: u32) -> io::Result<()> {
+    for controller in CONTROLLERS {
+        fs::create_dir_all(dir(controller))?;
+    }
+    let cpuset = dir("cpuset");
+    if let Some(parent) = cpuset.parent() {
+        inherit_cpuset(parent)?;
+    }
+    inherit_cpuset(&cpuset)?;
+    fs::write(dir("pids").join("pids.max"), pids_max.to_string())
+}
+
+fn inherit_cpuset(dir: &Path) -> io::Result<()> {
+    let Some(parent) = dir.parent() else { return Ok(()) };
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        match fs::read_to_string(dir.join(file)) {
+            Ok(text) if text.trim().is_empty() => fs::write(dir.join(file), fs::read_to_string(parent.join(file))?)?,
+            Ok(_) => {}
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! cgroup v2: one hierarchy, one directory a sandbox.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use driver::Limits;
+
+use super::CPU_PERIOD_US;
+
+/// The controllers a sandbox needs.
+const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
+
+/// Asks for a freeze and says whether it is done.
+pub fn freeze(dir: &Path) -> io::Result<bool> {
+    fs::write(dir.join("cgroup.freeze"), "1")?;
+    is_frozen(dir)
+}
+
+pub fn is_frozen(dir: &Path) -> io::Result<bool> {
+    Ok(fs::read_to_string(dir.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
+}
+
+pub fn thaw(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("cgroup.freeze"), "0")
+}
+
+/// Ends the whole subtree at once, frozen or not, forks in flight included.
+pub fn kill(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("cgroup.kill"), "1")
+}
+
+/// Writes the limits of memory, processor time and processors.
+pub fn limit(dir: &Path, limits: Limits, cpus: &str) -> io::Result<()> {
+    fs::write(dir.join("cpu.max"), format!("{} {CPU_PERIOD_US}", u64::from(limits.cpu) * CPU_PERIOD_US))?;
+    fs::write(dir.join("cpu.weight"), weight(limits.cpu).to_string())?;
+    fs::write(dir.join("cpuset.cpus"), cpus)?;
+    fs::write(dir.join("memory.max"), (u64::from(limits.memory_mb) << 20).to_string())?;
+    match fs::write(dir.join("memory.swap.max"), "0") {
+        // A kernel without swap accounting has no swap to forbid.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Makes the sandbox's directory and has its ancestors pass the controllers down.
+pub fn make(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Result<()> {
+    let mut dir = root.to_owned();
+    for part in Path::new(parent).components() {
+        enable(&dir)?;
+        dir.push(part);
+        fs::create_dir_all(&dir)?;
+    }
+    enable(&dir)?;
+    dir.push(name);
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("pids.max"), pids_max.to_string())
+}
+
+fn enable(dir: &Path) -> io::Result<()> {
+    let words: Vec<String> = CONTROLLERS.iter().map(|controller| format!("+{controller}")).collect();
+    fs::write(dir.join("cgroup.subtree_control"), words.join(" "))
+}
+
+/// The default weight, 100, for each processor.
+fn weight(cpu: u32) -> u64 {
+    (u64::from(cpu) * 100).min(10_000)
+}

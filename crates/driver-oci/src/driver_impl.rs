@@ -1,0 +1,241 @@
+//! The driver: each call moved to a thread that may block.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::SandboxId;
+use async_trait::async_trait;
+use driver::{ByteStream, Driver, DriverError, Presence, SandboxSpec};
+
+use crate::cgroup::{Cgroups, Leftover, Population};
+use crate::disk;
+use crate::launch::launch;
+use crate::link;
+use crate::paths::{Paths, bundles_dir, ids_below, runtime_root, sandboxes_dir, templates_dir};
+use crate::placement;
+use crate::runtime;
+use crate::settings::{Flavour, Settings};
+
+const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
+/// A killed process may sit in the kernel for a while, in a write to a slow disk, say.
+const KILL_PATIENCE: Duration = Duration::from_secs(20);
+const REMOVE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sandboxes behind an OCI runtime.
+#[derive(Debug, Clone)]
+pub struct OciDriver {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    cgroups: Cgroups,
+}
+
+impl OciDriver {
+    /// Makes the directories that all sandboxes share.
+    pub fn new(settings: Settings) -> Result<Self, DriverError> {
+        let failed = |error: io::Error| DriverError::failed("prepare the driver's directories", error);
+        for (dir, mode) in [
+            // Passed through by the containers' roots on the way to their root file systems, and listed by nobody.
+            (settings.run_dir.clone(), 0o711),
+            (bundles_dir(&settings), 0o711),
+            (runtime_root(&settings), 0o700),
+            (sandboxes_dir(&settings), 0o700),
+            (templates_dir(&settings), 0o700),
+        ] {
+            fs::create_dir_all(&dir).map_err(failed)?;
+            fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        let cgroups = Cgroups::of_host(&settings.cgroup_parent);
+        Ok(Self { inner: Arc::new(Inner { settings, cgroups }) })
+    }
+
+    /// Runs a blocking part of the driver on a thread of its own pool.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, DriverError> + Send + 'static,
+    ) -> Result<T, DriverError> {
+        let inner = Arc::clone(&self.inner);
+        match tokio::task::spawn_blocking(move || work(&inner)).await {
+            Ok(result) => result,
+            Err(error) => Err(DriverError::failed("run a step of the driver", error)),
+        }
+    }
+}
+
+#[async_trait]
+impl Driver for OciDriver {
+    async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
+        let spec = spec.clone();
+        self.blocking(move |inner| {
+            let paths = Paths::of(&inner.settings, &spec.id);
+            fs::create_dir_all(&paths.data).map_err(|error| DriverError::failed("make the disk's directory", error))?;
+            disk::ensure(&inner.settings, &paths, spec.disk_mb)
+        })
+        .await
+    }
+
+    async fn start(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
+        let spec = spec.clone();
+        let inner = Arc::clone(&self.inner);
+        let (done, wait) = tokio::sync::oneshot::channel();
+        // Not a pool thread: this one cannot go back to the host's mount namespace.
+        std::thread::Builder::new()
+            .name("launch".to_owned())
+            .spawn(move || {
+                let result = launch(&inner.settings, &inner.cgroups, &spec);
+                // Nobody waits any more when the create was given up; its undo follows.
+                let _ = done.send(result);
+            })
+            .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
+        wait.await.unwrap_or_else(|_| Err(DriverError::failed("start the sandbox", "the launching thread panicked")))
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.require(&id, Population::Running, "pause")?;
+            let frozen = inner.cgroups.freeze(id.as_str(), FREEZE_PATIENCE);
+            frozen.map_err(|error| DriverError::failed("freeze the sandbox", error))
+        })
+        .await
+    }
+
+    async fn resume(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.require(&id, Population::Frozen, "resume")?;
+            inner.cgroups.thaw(id.as_str()).map_err(|error| DriverError::failed("thaw the sandbox", error))
+        })
+        .await
+    }
+
+    async fn limit(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
+        let spec = spec.clone();
+        self.blocking(move |inner| {
+            let limited = inner.cgroups.limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec));
+            limited.map_err(|error| DriverError::failed("set the sandbox's limits", error))
+        })
+        .await
+    }
+
+    async fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.kill(&id)).await
+    }
+
+    async fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.stop(&id)).await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            // The disk goes first: its last writes then never reach the host's disk.
+            let data = Paths::of(&inner.settings, &id).data;
+            remove_tree(&data).map_err(|error| DriverError::failed("remove the disk", error))?;
+            inner.stop(&id)
+        })
+        .await
+    }
+
+    async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError> {
+        let paths = Paths::of(&self.inner.settings, id);
+        match link::connect(self.inner.settings.flavour, &paths).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(DriverError::failed("connect to the agent", error)),
+        }
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.presence(&id)).await
+    }
+
+    async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {
+        self.blocking(|inner| {
+            let failed = |error: io::Error| DriverError::failed("look for sandboxes", error);
+            let mut ids = BTreeSet::new();
+            for dir in [sandboxes_dir(&inner.settings), bundles_dir(&inner.settings), runtime_root(&inner.settings)] {
+                ids.extend(ids_below(&dir).map_err(failed)?);
+            }
+            let names = inner.cgroups.names().map_err(failed)?;
+            ids.extend(names.iter().filter_map(|name| name.parse().ok()));
+            Ok(ids.into_iter().collect())
+        })
+        .await
+    }
+}
+
+impl Inner {
+    fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
+        let population = self.cgroups.population(id.as_str());
+        Ok(match population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? {
+            Population::Running => Presence::Running,
+            Population::Frozen => Presence::Paused,
+            Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
+            Population::Empty => Presence::Absent,
+        })
+    }
+
+    fn require(&self, id: &SandboxId, wanted: Population, action: &'static str) -> Result<(), DriverError> {
+        let population = self.cgroups.population(id.as_str());
+        if population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? == wanted {
+            return Ok(());
+        }
+        Err(DriverError::Unsuited { id: id.clone(), presence: self.presence(id)?, action })
+    }
+
+    fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let failed = |error: io::Error| DriverError::failed("kill the sandbox's processes", error);
+        let name = id.as_str();
+        let gone = poll(KILL_PATIENCE, || {
+            if self.cgroups.population(name)? == Population::Empty {
+                return Ok(true);
+            }
+            self.cgroups.kill(name)?;
+            Ok(self.cgroups.population(name)? == Population::Empty)
+        });
+        gone.map_err(failed)
+    }
+
+    fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let paths = Paths::of(&self.settings, id);
+        self.kill(id)?;
+        if self.settings.flavour == Flavour::Gvisor || runtime_root(&self.settings).join(id.as_str()).exists() {
+            runtime::delete(&self.settings, id, &paths)?;
+        }
+        let removed = poll(REMOVE_PATIENCE, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
+        removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
+        remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
+    }
+}
+
+/// Asks until the answer is yes, more and more slowly: the kernel gives no event for these on every layout.
+fn poll(patience: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let begin = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    while !done()? {
+        if begin.elapsed() > patience {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("not done after {} s", patience.as_secs())));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn remove_tree(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

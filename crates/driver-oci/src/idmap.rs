@@ -1,0 +1,130 @@
+//! Mounts whose files belong, for one sandbox, to that sandbox's own range of host ids.
+//!
+//! On disk the files of a layer belong to ids 0..65535. A mount with an id map shows them as `base..base+65535`, which the
+//! sandbox's user namespace in turn shows as 0..65535 again. No file is copied and none changes its owner.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+/// Ids a sandbox has.
+pub const IDS: u32 = 65_536;
+
+const MOUNT_ATTR_RDONLY: u64 = 0x0000_0001;
+const MOUNT_ATTR_NODEV: u64 = 0x0000_0004;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Whether a mount may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// A user namespace that maps 0..65535 to `base..`, to hand to mounts.
+#[derive(Debug)]
+pub struct UserNamespace(OwnedFd);
+
+impl UserNamespace {
+    pub fn with_base(base: u32) -> io::Result<Self> {
+        let child = Holder::spawn()?;
+        let map = format!("0 {base} {IDS}");
+        let proc = format!("/proc/{}", child.0);
+        fs::write(format!("{proc}/uid_map"), &map)?;
+        fs::write(format!("{proc}/gid_map"), &map)?;
+        Ok(Self(fs::File::open(format!("{proc}/ns/user"))?.into()))
+    }
+
+    /// Sets this map on a mount that is attached nowhere yet.
+    pub fn apply(&self, mount: &OwnedFd, access: Access) -> io::Result<()> {
+        let read_only = if access == Access::ReadOnly { MOUNT_ATTR_RDONLY } else { 0 };
+        let attr = MountAttr {
+            set: MOUNT_ATTR_IDMAP | MOUNT_ATTR_NODEV | read_only,
+            clear: 0,
+            propagation: 0,
+            // A file descriptor is never negative.
+            userns_fd: u64::from(self.0.as_raw_fd().unsigned_abs()),
+        };
+        // SAFETY: the kernel reads `size_of::<MountAttr>()` bytes from a live struct of that layout and an empty C string.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                mount.as_raw_fd(),
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                &raw const attr,
+                size_of::<MountAttr>(),
+            )
+        };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// A mapped, read-only copy of the tree at `source`, attached at `target`.
+    pub fn bind_read_only(&self, source: &Path, target: &Path) -> io::Result<()> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(rustix::fs::CWD, source, flags)?;
+        self.apply(&tree, Access::ReadOnly)?;
+        attach(&tree, target)
+    }
+}
+
+/// Attaches a mount that is attached nowhere yet.
+pub fn attach(mount: &OwnedFd, target: &Path) -> io::Result<()> {
+    move_mount(mount.as_fd(), "", rustix::fs::CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+/// A child that only exists so that its user namespace does; it is ended when this is dropped.
+struct Holder(libc::pid_t);
+
+impl Holder {
+    fn spawn() -> io::Result<Self> {
+        // clone with no stack of its own is a fork: the child runs on a copy of ours.
+        let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
+        let parent = rustix::process::getpid().as_raw_nonzero().get();
+        // SAFETY: as after any fork of a threaded process, the child may only make async-signal-safe calls: it makes none
+        // but those in `hold`. No pointer is passed.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+        match pid {
+            -1 => Err(io::Error::last_os_error()),
+            0 => hold(parent),
+            pid => Ok(Self(libc::pid_t::try_from(pid).map_err(io::Error::other)?)),
+        }
+    }
+}
+
+/// All that the child does: wait for its end, which comes at the latest with that of the thread that made it.
+fn hold(parent: libc::pid_t) -> ! {
+    // SAFETY: these calls are async-signal-safe and take no pointers.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // The parent may have died before the line above; then nobody would ever end us.
+        if libc::getppid() != parent {
+            libc::_exit(0);
+        }
+        loop {
+            libc::pause();
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // SAFETY: the pid is our own child's, not yet waited for, so it cannot have been reused.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Starts a sandbox: everything between its layers and disk on one side and a running agent on the other.
+//!
+//! Blocking, and to be called on a thread that ends afterwards: it leaves the host's mount namespace. A failure leaves
+//! files in the sandbox's directories and perhaps a half-made container, all of which `stop` and `destroy` remove.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use driver::{DriverError, SandboxSpec};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::bundle;
+use crate::cgroup::Cgroups;
+use crate::disk;
+use crate::paths::Paths;
+use crate::placement;
+use crate::rootfs;
+use crate::runtime::{self, Lifeline};
+use crate::settings::{Flavour, Settings};
+
+/// Bytes of the secret that gVisor's agent shows; it reads exactly so many.
+pub const TOKEN_BYTES: usize = 32;
+
+pub fn launch(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec) -> Result<(), DriverError> {
+    let paths = Paths::of(settings, &spec.id);
+    let uid_base = bundle::uid_base(settings, spec.slot)?;
+    make_traversable(&paths.run).map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
+    // After a power cut the disk of a sandbox that never synced anything may be missing: it had nothing to lose.
+    fs::create_dir_all(&paths.data).map_err(|error| DriverError::failed("make the disk's directory", error))?;
+    disk::ensure(settings, &paths, spec.disk_mb)?;
+    let cpus = placement::cpus_of(spec);
+    bundle::write(settings, cgroups, spec, &paths, &cpus)?;
+
+    let lifeline = match settings.flavour {
+        Flavour::Native => listen(&paths),
+        Flavour::Gvisor => hand_over_token(&paths),
+    }
+    .map_err(|error| DriverError::failed("prepare the agent's way out", error))?;
+    let mut entry_files = Vec::new();
+    if settings.flavour == Flavour::Gvisor {
+        // Its whole kernel is a process of ours: that is what must be held in bounds.
+        cgroups
+            .make(spec.id.as_str(), spec.limits, &cpus, settings.pids_max)
+            .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
+        entry_files = cgroups.entry_files(spec.id.as_str());
+    }
+
+    rootfs::leave_host_namespace().map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+    rootfs::assemble(spec, &paths, uid_base)?;
+    runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)
+}
+
+/// The container's root is nobody on the host and must still be able to pass through.
+fn make_traversable(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o711))
+}
+
+fn listen(paths: &Paths) -> io::Result<Lifeline> {
+    let socket = paths.socket();
+    remove_if_there(&socket)?;
+    let listener = UnixListener::bind(&socket)?;
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
+    Ok(Lifeline::Listener(listener.into()))
+}
+
+fn hand_over_token(paths: &Paths) -> io::Result<Lifeline> {
+    make_traversable(&paths.link_dir())?;
+    let mut token = [0; TOKEN_BYTES];
+    rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
+    fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(paths.token())?.write_all(&token)?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    // So few bytes fit into the pipe at once; the writer is closed before the agent reads.
+    fs::File::from(writer).write_all(&token)?;
+    Ok(Lifeline::Token(reader))
+}
+
+pub fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,22 @@
+//! Sandboxes behind any OCI runtime: `runc` and its like, or gVisor's `runsc`.
+//!
+//! What a sandbox is on the host: a directory with its disk, a directory with its bundle and socket, cgroups, and the
+//! processes in them. Nothing is mounted in the host's namespace and no link, rule or device outlives the processes.
+#![expect(unsafe_code, reason = "id maps, loop devices and what happens between fork and exec have no safe interface")]
+
+mod bundle;
+mod cgroup;
+mod disk;
+mod driver_impl;
+mod idmap;
+mod launch;
+mod link;
+mod loopdev;
+mod paths;
+mod placement;
+mod rootfs;
+mod runtime;
+mod settings;
+
+pub use driver_impl::OciDriver;
+pub use settings::{Flavour, Settings};

@@ -1,0 +1,83 @@
+//! Loop devices: a file as a block device that goes when nobody uses it any more.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+// From the kernel's <linux/loop.h>.
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+/// Another process may take the free device between our two calls; so many times in a row it will not.
+const ATTEMPTS: u32 = 64;
+
+#[repr(C)]
+struct LoopInfo64 {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo64,
+    reserved: [u64; 8],
+}
+
+/// An attached device. It detaches itself when this and every mount of it are gone, so a killed daemon leaves none.
+#[derive(Debug)]
+pub struct LoopDevice {
+    pub path: String,
+    _open: OwnedFd,
+}
+
+/// Attaches `backing` to a free loop device.
+pub fn attach(backing: &Path) -> io::Result<LoopDevice> {
+    let file = OpenOptions::new().read(true).write(true).open(backing)?;
+    let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
+    let mut last = io::Error::from_raw_os_error(libc::EBUSY);
+    for _ in 0..ATTEMPTS {
+        match try_attach(&control, &file) {
+            Ok(device) => return Ok(device),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+fn try_attach(control: &File, backing: &File) -> io::Result<LoopDevice> {
+    // SAFETY: LOOP_CTL_GET_FREE takes no argument and touches no memory of ours.
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let path = format!("/dev/loop{number}");
+    let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(&path)?;
+    // SAFETY: the struct is plain integers, for which all zeroes is a value.
+    let mut config: LoopConfig = unsafe { std::mem::zeroed() };
+    config.fd = u32::try_from(backing.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // 4096-byte sectors: the size of the file system's blocks, so no read-modify-write below it.
+    config.block_size = 4096;
+    config.info.flags = LO_FLAGS_AUTOCLEAR;
+    // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, which `config` is, and keeps no pointer to it.
+    let done = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(LoopDevice { path, _open: device.into() })
+}

@@ -1,0 +1,89 @@
+//! Where the parts of a sandbox are. One directory a sandbox on the disk that survives a reboot, one on that which does not.
+
+use std::path::{Path, PathBuf};
+
+use api::SandboxId;
+
+use crate::settings::Settings;
+
+/// The paths of one sandbox.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Survives a reboot.
+    pub data: PathBuf,
+    /// Does not.
+    pub run: PathBuf,
+}
+
+impl Paths {
+    pub fn of(settings: &Settings, id: &SandboxId) -> Self {
+        Self { data: sandboxes_dir(settings).join(id.as_str()), run: bundles_dir(settings).join(id.as_str()) }
+    }
+
+    pub fn disk(&self) -> PathBuf {
+        self.data.join("disk.img")
+    }
+
+    /// The disk is made under this name and renamed when it is whole.
+    pub fn unfinished_disk(&self) -> PathBuf {
+        self.data.join("disk.img.new")
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.run.join("agent.sock")
+    }
+
+    /// What gVisor's agent sees as its way out.
+    pub fn link_dir(&self) -> PathBuf {
+        self.run.join("link")
+    }
+
+    pub fn token(&self) -> PathBuf {
+        self.run.join("token")
+    }
+
+    pub fn runtime_log(&self) -> PathBuf {
+        self.run.join("runtime.log")
+    }
+
+    pub fn agent_log(&self) -> PathBuf {
+        self.run.join("agent.log")
+    }
+
+    pub fn rootfs(&self) -> PathBuf {
+        self.run.join("rootfs")
+    }
+}
+
+pub fn sandboxes_dir(settings: &Settings) -> PathBuf {
+    settings.data_dir.join("sandboxes")
+}
+
+pub fn templates_dir(settings: &Settings) -> PathBuf {
+    settings.data_dir.join("templates")
+}
+
+pub fn bundles_dir(settings: &Settings) -> PathBuf {
+    settings.run_dir.join("sandboxes")
+}
+
+/// Where the runtime keeps its own state.
+pub fn runtime_root(settings: &Settings) -> PathBuf {
+    settings.run_dir.join("runtime")
+}
+
+/// The ids that have a directory below `dir`.
+pub fn ids_below(dir: &Path) -> std::io::Result<Vec<SandboxId>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut ids = Vec::new();
+    for entry in entries {
+        if let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}

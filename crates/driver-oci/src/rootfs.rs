@@ -1,0 +1,128 @@
+//! Puts a sandbox's file system together, in a mount namespace that nobody else sees.
+//!
+//! The disk, the layers and the overlay over them are mounted in the private namespace of the thread that starts the
+//! runtime. The container's own namespace takes over what it needs; when both are gone the kernel unmounts everything and
+//! the loop device detaches itself. The host's mount table is never touched, so no crash can leave a mount behind.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use driver::{DriverError, SandboxSpec};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, mount, mount_change,
+};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::idmap::{Access, UserNamespace, attach};
+use crate::loopdev;
+use crate::paths::Paths;
+
+/// Gives the calling thread a mount namespace and a working directory of its own. The thread must not be used for
+/// anything else afterwards.
+pub fn leave_host_namespace() -> io::Result<()> {
+    // SAFETY: nothing else of this process shares this thread's file system attributes afterwards; file descriptors stay shared.
+    unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS)? };
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    Ok(())
+}
+
+/// Mounts the sandbox's root at `paths.rootfs()`, as the calling thread sees it.
+pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
+    let step = |step: &'static str| move |error: io::Error| DriverError::failed(step, error);
+    rustix::process::chdir(&paths.run).map_err(|error| DriverError::failed("enter the sandbox's directory", error))?;
+    let users = UserNamespace::with_base(uid_base).map_err(step("make the id map"))?;
+    make_mount_points(spec.layers.len()).map_err(step("make mount points"))?;
+
+    let disk = mount_disk(&paths.disk())?;
+    users.apply(&disk, Access::ReadWrite).map_err(step("map the disk's ids"))?;
+    attach(&disk, Path::new("disk")).map_err(step("attach the disk"))?;
+
+    for (number, layer) in spec.layers.iter().enumerate() {
+        users
+            .bind_read_only(layer, &PathBuf::from(layer_point(number)))
+            .map_err(|error| DriverError::failed(format!("map the ids of layer {}", layer.display()), error))?;
+    }
+    as_owner(uid_base, || mount_overlay(spec.layers.len()))
+        .map_err(step("act as the sandbox's root"))?
+        .map_err(step("mount the overlay"))
+}
+
+/// Short and relative, since all of them together must fit into one page of mount options.
+fn layer_point(number: usize) -> String {
+    format!("l{number}")
+}
+
+fn make_mount_points(layers: usize) -> io::Result<()> {
+    fs::create_dir_all("disk")?;
+    fs::create_dir_all("rootfs")?;
+    for number in 0..layers {
+        fs::create_dir_all(layer_point(number))?;
+    }
+    Ok(())
+}
+
+/// Mounts the disk, mending it once if its last use ended badly.
+fn mount_disk(image: &Path) -> Result<OwnedFd, DriverError> {
+    match try_mount_disk(image) {
+        Ok(mount) => Ok(mount),
+        Err(error) if error.raw_os_error() == Some(libc::ENOSPC) || error.raw_os_error() == Some(libc::ENODEV) => {
+            Err(DriverError::Exhausted { what: "loop devices", source: error })
+        }
+        Err(first) => {
+            tracing::warn!(image = %image.display(), error = %first, "a disk did not mount; checking it");
+            // Its exit code says what it changed; whether the disk is well now the next mount tells.
+            std::process::Command::new("e2fsck")
+                .args(["-f", "-y"])
+                .arg(image)
+                .output()
+                .map_err(|error| DriverError::failed("run e2fsck (package e2fsprogs)", error))?;
+            try_mount_disk(image).map_err(|error| DriverError::failed("mount the disk", error))
+        }
+    }
+}
+
+fn try_mount_disk(image: &Path) -> io::Result<OwnedFd> {
+    let device = loopdev::attach(image)?;
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", device.path.as_str())?;
+    // Blocks freed inside are given back to the host.
+    fsconfig_set_flag(&context, "discard")?;
+    fsconfig_set_string(&context, "errors", "remount-ro")?;
+    fsconfig_create(&context)?;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME)?)
+}
+
+fn mount_overlay(layers: usize) -> io::Result<()> {
+    let lower: Vec<String> = (0..layers).map(layer_point).collect();
+    let options = format!("lowerdir={},upperdir=disk/upper,workdir=disk/work", lower.join(":"));
+    let options = std::ffi::CString::new(options)?;
+    mount("overlay", "rootfs", "overlay", MountFlags::NODEV | MountFlags::NOATIME, options.as_c_str())?;
+    Ok(())
+}
+
+/// Does something as the sandbox's root, with all our capabilities kept.
+///
+/// The overlay does its own work on the disk (its work directory, copies from below) as whoever mounted it. Host root has no
+/// place in the disk's id map, so files of its could not be made there.
+fn as_owner<T>(uid_base: u32, work: impl FnOnce() -> T) -> io::Result<T> {
+    use rustix::thread::{CapabilitiesSecureBits, capabilities_secure_bits, set_capabilities_secure_bits};
+    let before = capabilities_secure_bits()?;
+    // Else the change of user would take capabilities away. Credentials are the thread's own.
+    set_capabilities_secure_bits(before | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    set_fs_ids(uid_base);
+    let result = work();
+    set_fs_ids(0);
+    set_capabilities_secure_bits(before)?;
+    Ok(result)
+}
+
+fn set_fs_ids(id: u32) {
+    // SAFETY: both change a number in this thread's credentials, touch no memory and cannot fail for root.
+    unsafe {
+        libc::setfsgid(id);
+        libc::setfsuid(id);
+    }
+}

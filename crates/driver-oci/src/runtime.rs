@@ -1,0 +1,117 @@
+//! The runtime's command line. Its own log file says why it failed.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use api::SandboxId;
+use driver::DriverError;
+
+use crate::paths::{Paths, runtime_root};
+use crate::settings::{Flavour, Settings};
+
+/// The number under which a native runtime passes on the first descriptor it is asked to preserve.
+const PRESERVED_FD: i32 = 3;
+
+/// What the agent gets to be reached by.
+#[derive(Debug)]
+pub enum Lifeline {
+    /// A listening socket, inherited.
+    Listener(OwnedFd),
+    /// A secret on its standard input, to show when it connects.
+    Token(OwnedFd),
+}
+
+/// Starts the container of a bundle and returns when its first process runs.
+pub fn run(
+    settings: &Settings,
+    id: &SandboxId,
+    paths: &Paths,
+    lifeline: Lifeline,
+    entry_files: &[PathBuf],
+) -> Result<(), DriverError> {
+    let failed = |error: io::Error| DriverError::failed("run the runtime", error);
+    let agent_log = File::create(paths.agent_log()).map_err(failed)?;
+    let mut command = base_command(settings, paths);
+    command.arg("run");
+    // Kept open until the runtime has been spawned: the child takes its copy from here.
+    let mut listener = None;
+    match lifeline {
+        Lifeline::Listener(socket) => {
+            command.args(["--detach", "--preserve-fds", "1"]).stdin(Stdio::null());
+            listener = Some(socket);
+        }
+        Lifeline::Token(reader) => {
+            command.arg("--detach").stdin(Stdio::from(reader));
+        }
+    }
+    command.arg("--bundle").arg(&paths.run).arg(id.as_str());
+    command.stdout(Stdio::from(agent_log.try_clone().map_err(failed)?)).stderr(Stdio::from(agent_log));
+    let entries: Vec<File> =
+        entry_files.iter().map(|path| File::options().write(true).open(path)).collect::<Result<_, _>>().map_err(failed)?;
+    let inherited = listener.as_ref().map(AsRawFd::as_raw_fd);
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (dup2 and write).
+    unsafe {
+        command.pre_exec(move || {
+            // "0" means the writer itself.
+            entries.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
+            inherited.map_or(Ok(()), pass_on)
+        });
+    }
+    let status = command.status().map_err(failed)?;
+    if status.success() { Ok(()) } else { Err(DriverError::failed("start the sandbox", last_error(&paths.runtime_log()))) }
+}
+
+/// Puts a descriptor where the runtime looks for it. A copy has no close-on-exec flag; one already there must lose it.
+fn pass_on(fd: i32) -> io::Result<()> {
+    if fd == PRESERVED_FD {
+        // SAFETY: the descriptor is open: the caller owns it until the spawn is over.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        return Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?);
+    }
+    // SAFETY: plain system call on two numbers; what stood at PRESERVED_FD in this child is not used any more.
+    if unsafe { libc::dup2(fd, PRESERVED_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Has the runtime forget a container, whatever state it is in. No error where it knows none.
+pub fn delete(settings: &Settings, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
+    if !runtime_root(settings).join(id.as_str()).exists() && settings.flavour == Flavour::Native {
+        return Ok(());
+    }
+    let output = base_command(settings, paths)
+        .args(["delete", "--force"])
+        .arg(id.as_str())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| DriverError::failed("run the runtime", error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(DriverError::failed("delete from the runtime", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+fn base_command(settings: &Settings, paths: &Paths) -> Command {
+    let mut command = Command::new(&settings.runtime);
+    command.arg("--root").arg(runtime_root(settings)).arg("--log").arg(paths.runtime_log());
+    command.args(["--log-format", "json"]);
+    if settings.flavour == Flavour::Gvisor {
+        command.args(["--network=none", "--ignore-cgroups", "--host-uds=open"]);
+    }
+    command.args(&settings.runtime_args);
+    // Its own environment is nobody's business inside.
+    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+}
+
+/// The last thing a runtime's log says, which is why it gave up.
+fn last_error(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let message = text.lines().rev().find_map(|line| {
+        let entry: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(entry.get("msg")?.as_str()?.to_owned())
+    });
+    message.unwrap_or_else(|| "the runtime failed and logged nothing".to_owned())
+}
