@@ -1,0 +1,280 @@
+//! The one task that changes a sandbox.
+//!
+//! ```text
+//!               pause / idle                         link lost and nobody inside
+//!   Running ----------------> Frozen      Running, Frozen ----------------> Stopped
+//!      ^ <------------------------+                                            |
+//!      |         resume                                                        |
+//!      +-----------------------------------------------------------------------+
+//!                      resume: started again on its disk
+//!   any ---- terminate, lifetime over, kept too long ----> the task ends
+//! ```
+//!
+//! To the outside `Frozen` and `Stopped` are both `paused`. Each verb acts on the host, commits, publishes and answers, in
+//! that order; where the commit fails, what was done on the host is undone and the caller hears of the failure. A
+//! termination commits first: a daemon that dies then finds no record, and removes what is left.
+
+mod entry;
+mod verbs;
+
+pub use verbs::PROCESSES_LOST;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{SandboxId, SandboxState};
+use driver::{Limits, SandboxSpec};
+use rules::{Activity, Due, Slots, TimeMs, Watch, next_deadline};
+use store::{Batch, NewEvent, SandboxRecord, StoreError};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+use crate::handle::{Entry, Handle, MAILBOX, Reply, Request, Work};
+use crate::ledger::{Reservation, SlotLease};
+use crate::link::Agent;
+use crate::shared::Shared;
+use crate::status::Status;
+
+/// After a verb that the actor wanted by itself failed, it tries again so much later.
+const RETRY: Duration = Duration::from_secs(5);
+/// The timer takes no more than two years; a ring too early does no harm.
+const LONGEST_WAIT: Duration = Duration::from_secs(300 * 24 * 3600);
+
+/// What a sandbox is when its actor begins.
+pub struct Birth {
+    pub record: SandboxRecord,
+    /// Where its processes run and are reached.
+    pub agent: Option<Agent>,
+    pub reservation: Reservation,
+    pub slot: SlotLease,
+}
+
+/// What there is of the sandbox's processes.
+enum Phase {
+    /// They run. No agent: the link broke and is opened again when it is needed.
+    Running(Option<Agent>),
+    Frozen(Option<Agent>),
+    /// There are none.
+    Stopped,
+}
+
+struct Actor {
+    shared: Arc<Shared>,
+    record: Arc<SandboxRecord>,
+    spec: SandboxSpec,
+    phase: Phase,
+    reservation: Reservation,
+    /// Given up with the last trace of the sandbox.
+    slot: Option<SlotLease>,
+    slots: Slots,
+    /// Callers that wait for a place, longest first.
+    queue: VecDeque<Reply<Entry>>,
+    traffic: u32,
+    quiet_since: TimeMs,
+    /// When the timer rings, if it is set.
+    armed: Option<TimeMs>,
+    last_loss: Option<Instant>,
+    bell: Arc<Notify>,
+    status: watch::Sender<Status>,
+    leaving: mpsc::UnboundedSender<Work>,
+}
+
+/// Whether the actor goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    GoesOn,
+    IsOver,
+}
+
+/// An event in a sandbox's name.
+pub fn event(record: &SandboxRecord, kind: &str, data: serde_json::Value) -> NewEvent {
+    let at = record.terminated_at.or(record.paused_at).or(record.started_at).unwrap_or(record.created_at);
+    NewEvent { sandbox: record.id.clone(), account: record.account.clone(), at, kind: kind.to_owned(), data }
+}
+
+/// Starts the actor of a sandbox whose record is committed, and registers it.
+pub fn spawn(shared: &Arc<Shared>, birth: Birth) -> Status {
+    let Birth { record, agent, reservation, slot } = birth;
+    let (requests, mailbox) = mpsc::channel(MAILBOX);
+    let (leaving, left) = mpsc::unbounded_channel();
+    let status = Status::new(record);
+    let (publisher, watcher) = watch::channel(status.clone());
+    let record = Arc::clone(&status.record);
+    let actor = Actor {
+        spec: spec_of(&record),
+        phase: match (record.state, reservation.hold()) {
+            (SandboxState::Running | SandboxState::Creating, _) => Phase::Running(agent),
+            (_, rules::Hold::Stopped) => Phase::Stopped,
+            (_, _) => Phase::Frozen(agent),
+        },
+        slots: Slots::new(shared.settings.concurrent_executions, shared.settings.execution_queue),
+        queue: VecDeque::new(),
+        traffic: 0,
+        quiet_since: shared.clock.now(),
+        armed: None,
+        bell: Arc::new(Notify::new()),
+        status: publisher,
+        shared: Arc::clone(shared),
+        record,
+        reservation,
+        slot: Some(slot),
+        last_loss: None,
+        leaving,
+    };
+    shared.register(status.record.id.clone(), Handle { requests, status: watcher });
+    shared.tasks.spawn(actor.run(mailbox, left));
+    status
+}
+
+/// What the driver needs to start the sandbox again.
+pub fn spec_of(record: &SandboxRecord) -> SandboxSpec {
+    let resources = record.config.resources;
+    SandboxSpec {
+        id: record.id.clone(),
+        slot: record.slot,
+        layers: record.layers.iter().map(Into::into).collect(),
+        limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
+        disk_mb: resources.disk_mb,
+    }
+}
+
+impl Actor {
+    async fn run(mut self, mut mailbox: mpsc::Receiver<Request>, mut left: mpsc::UnboundedReceiver<Work>) {
+        let bell = Arc::clone(&self.bell);
+        self.arm();
+        loop {
+            let mut link = self.link_end();
+            let life = tokio::select! {
+                // Whoever left makes room for whoever asks.
+                biased;
+                Some(work) = left.recv() => {
+                    self.left(work);
+                    Life::GoesOn
+                }
+                () = link_ended(&mut link) => {
+                    self.link_lost().await;
+                    Life::GoesOn
+                }
+                request = mailbox.recv() => match request {
+                    Some(request) => self.serve(request).await,
+                    // The registry dropped us: the engine stops, and the sandbox lives on.
+                    None => return,
+                },
+                () = bell.notified() => self.ring().await,
+            };
+            if life == Life::IsOver {
+                break;
+            }
+            self.arm();
+        }
+        self.shared.timer.clear(self.record.id.clone());
+    }
+
+    fn id(&self) -> &SandboxId {
+        &self.record.id
+    }
+
+    async fn serve(&mut self, request: Request) -> Life {
+        self.touch();
+        match request {
+            Request::Enter { operation, reply } => self.enter(operation, reply).await,
+            Request::Pause { reply } => {
+                let result = self.pause("request").await;
+                // Nobody may be waiting any more; the state is published all the same.
+                let _ = reply.send(result);
+            }
+            Request::Resume { reply } => {
+                let result = self.resume().await;
+                let _ = reply.send(result);
+            }
+            Request::Terminate { reason, reply } => {
+                let result = self.terminate(&reason).await;
+                let over = result.is_ok();
+                let _ = reply.send(result);
+                if over {
+                    return Life::IsOver;
+                }
+            }
+        }
+        Life::GoesOn
+    }
+
+    /// Does what is due now, if anything is.
+    async fn ring(&mut self) -> Life {
+        self.armed = None;
+        let now = self.shared.clock.now();
+        let Some(deadline) = next_deadline(&self.watch()).filter(|deadline| deadline.is_due(now)) else {
+            return Life::GoesOn;
+        };
+        let result = match deadline.what {
+            Due::AutoPause => self.pause("idle").await.map(|_| Life::GoesOn),
+            Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| Life::IsOver),
+        };
+        result.unwrap_or_else(|error| {
+            tracing::error!(id = %self.id(), %error, due = ?deadline.what, "a deadline could not be kept; trying again");
+            self.shared.timer.set(self.id().clone(), RETRY, Arc::clone(&self.bell));
+            self.armed = Some(now.after(crate::clock::millis(RETRY)));
+            Life::GoesOn
+        })
+    }
+
+    fn watch(&self) -> Watch {
+        let busy = self.slots.running() > 0 || self.slots.queued() > 0 || self.traffic > 0;
+        Watch {
+            state: self.record.state,
+            accounting: self.record.accounting,
+            activity: if busy { Activity::Busy } else { Activity::QuietSince(self.quiet_since) },
+            timeout_ms: self.record.config.timeout_ms,
+            idle_timeout_ms: self.record.config.idle_timeout_ms,
+            paused_retention_ms: self.shared.settings.paused_retention_ms,
+        }
+    }
+
+    /// Sets the timer if it would ring too late. One that rings too early costs less than setting it at every command.
+    fn arm(&mut self) {
+        let Some(deadline) = next_deadline(&self.watch()) else { return };
+        if self.armed.is_some_and(|armed| armed <= deadline.at) {
+            return;
+        }
+        let wait = Duration::from_millis(deadline.at.since(self.shared.clock.now())).min(LONGEST_WAIT);
+        self.shared.timer.set(self.id().clone(), wait, Arc::clone(&self.bell));
+        self.armed = Some(deadline.at);
+    }
+
+    fn touch(&mut self) {
+        self.quiet_since = self.shared.clock.now();
+    }
+
+    /// Commits the next record with an event about it, and publishes it.
+    async fn commit(
+        &mut self,
+        mut next: SandboxRecord,
+        kind: &str,
+        data: serde_json::Value,
+        at: TimeMs,
+    ) -> Result<(), StoreError> {
+        next.revision = self.record.revision + 1;
+        let event = NewEvent { at, ..event(&next, kind, data) };
+        self.shared.store.commit(Batch::new().put(next.clone()).event(event)).await?;
+        let status = Status::new(next);
+        self.record = Arc::clone(&status.record);
+        self.status.send_replace(status);
+        Ok(())
+    }
+
+    fn link_end(&self) -> Option<watch::Receiver<bool>> {
+        match &self.phase {
+            Phase::Running(Some(agent)) | Phase::Frozen(Some(agent)) => Some(agent.ended()),
+            Phase::Running(None) | Phase::Frozen(None) | Phase::Stopped => None,
+        }
+    }
+}
+
+async fn link_ended(link: &mut Option<watch::Receiver<bool>>) {
+    match link {
+        // The sender going away is an end too.
+        Some(ended) => drop(ended.wait_for(|ended| *ended).await),
+        None => std::future::pending().await,
+    }
+}

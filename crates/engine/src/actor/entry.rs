@@ -1,0 +1,104 @@
+//! Letting callers in to work inside, and counting them.
+
+use std::sync::Arc;
+
+use rules::{AutoResume, Next, Operation, Slot, Step, decide};
+
+use super::{Actor, Phase};
+use crate::agent_start::{REACH_AGAIN, reach};
+use crate::error::EngineError;
+use crate::handle::{Entry, Permit, Reply, Work};
+use crate::link::Agent;
+
+impl Actor {
+    /// Answers at once, or keeps a command waiting for a place if the operator allows a queue.
+    pub(super) async fn enter(&mut self, operation: Operation, reply: Reply<Entry>) {
+        let work = if matches!(operation, Operation::Execute { .. }) { Work::Command } else { Work::Traffic };
+        let admitted = match self.make_ready(operation).await {
+            Ok(agent) => self.take_place(work).map(|place| (agent, place)),
+            Err(error) => Err(error),
+        };
+        let answer = match admitted {
+            Ok((_, Slot::Queue)) => {
+                self.queue.push_back(reply);
+                return;
+            }
+            Ok((agent, Slot::Run)) => Ok(self.entry(work, agent)),
+            Err(error) => Err(error),
+        };
+        // A caller that went away drops its permit, which comes back as any other.
+        let _ = reply.send(answer);
+    }
+
+    /// Brings the sandbox to where the operation is possible.
+    async fn make_ready(&mut self, operation: Operation) -> Result<Agent, EngineError> {
+        match decide(self.record.state, operation)? {
+            Step::ResumeThenRun => {
+                self.resume().await?;
+            }
+            Step::Nothing | Step::Run | Step::Pause | Step::Resume | Step::Terminate => {}
+        }
+        self.agent().await
+    }
+
+    /// The agent, over a new link if the last one broke.
+    pub(super) async fn agent(&mut self) -> Result<Agent, EngineError> {
+        if let Phase::Running(Some(agent)) = &self.phase
+            && !agent.is_closed()
+        {
+            return Ok(agent.clone());
+        }
+        let agent = reach(&self.shared, self.id(), REACH_AGAIN).await?;
+        self.phase = Phase::Running(Some(agent.clone()));
+        Ok(agent)
+    }
+
+    fn take_place(&mut self, work: Work) -> Result<Slot, EngineError> {
+        match work {
+            Work::Command => Ok(self.slots.ask()?),
+            Work::Traffic => {
+                self.traffic += 1;
+                Ok(Slot::Run)
+            }
+        }
+    }
+
+    fn entry(&self, work: Work, agent: Agent) -> Entry {
+        Entry {
+            permit: Permit::new(work, self.leaving.clone()),
+            agent,
+            record: Arc::clone(&self.record),
+            status: self.status.subscribe(),
+        }
+    }
+
+    /// Somebody gave a permit back.
+    pub(super) fn left(&mut self, work: Work) {
+        self.touch();
+        match work {
+            Work::Traffic => self.traffic = self.traffic.saturating_sub(1),
+            Work::Command => self.give_place(),
+        }
+    }
+
+    /// The free place goes to the first in the queue who still waits.
+    fn give_place(&mut self) {
+        while self.slots.finished() == Next::RunQueued {
+            let Some(reply) = self.queue.pop_front() else { return };
+            let agent = match &self.phase {
+                Phase::Running(Some(agent)) => agent.clone(),
+                // Paused meanwhile: it may ask again, which resumes it.
+                _ => {
+                    let operation = Operation::Execute { auto_resume: AutoResume::Forbidden };
+                    if let Err(refusal) = decide(self.record.state, operation) {
+                        let _ = reply.send(Err(refusal.into()));
+                    }
+                    continue;
+                }
+            };
+            // One that went away drops the permit unseen, and it comes back as any other.
+            let _ = reply.send(Ok(self.entry(Work::Command, agent)));
+            return;
+        }
+    }
+}

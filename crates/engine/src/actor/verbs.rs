@@ -1,0 +1,208 @@
+//! Pause, resume, terminate, and what is done when a sandbox's processes are found gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::SandboxState;
+use driver::Presence;
+use rules::{Hold, Operation, decide};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Actor, Phase};
+use crate::agent_start::{FIRST_REACH, REACH_AGAIN, SETUP_PATIENCE, reach};
+use crate::error::EngineError;
+use crate::link::Agent;
+use crate::status::{PauseResult, ResumeResult, TerminateResult};
+
+/// A killed sandbox's link may end a moment before its last process.
+const LOSS_PATIENCE: Duration = Duration::from_secs(2);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// Two losses within this are a pattern.
+const CALM: Duration = Duration::from_secs(1);
+const REMOVALS: u32 = 5;
+const BETWEEN_REMOVALS: Duration = Duration::from_secs(10);
+/// What a sandbox's next event says when its processes are gone and its disk is not.
+pub const PROCESSES_LOST: &str = "its processes ended outside its control; its disk is as they left it";
+
+/// What became of a sandbox whose link ended.
+enum After {
+    Lost,
+    Reached(Agent),
+    Unreachable,
+}
+
+impl Actor {
+    pub(super) async fn pause(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
+        decide(self.record.state, Operation::Pause)?;
+        self.shared.driver.pause(self.id()).await?;
+        let now = self.shared.clock.now();
+        let mut next = (*self.record).clone();
+        next.state = SandboxState::Paused;
+        next.paused_at = Some(now);
+        let runtime_duration_ms = next.accounting.paused(now);
+        let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
+        if let Err(error) = self.commit(next, "sandbox.paused", data, now).await {
+            self.shared.driver.resume(self.id()).await?;
+            return Err(error.into());
+        }
+        self.reservation.lower(Hold::Paused);
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Stopped) {
+            Phase::Running(agent) | Phase::Frozen(agent) => Phase::Frozen(agent),
+            Phase::Stopped => Phase::Stopped,
+        };
+        Ok(PauseResult { id: self.id().clone(), paused_at: now, runtime_duration_ms })
+    }
+
+    pub(super) async fn resume(&mut self) -> Result<ResumeResult, EngineError> {
+        decide(self.record.state, Operation::Resume)?;
+        self.reservation.raise()?;
+        let before = if matches!(self.phase, Phase::Stopped) { Hold::Stopped } else { Hold::Paused };
+        let resumed = match self.wake().await {
+            Ok(agent) => self.commit_resumed(agent).await,
+            Err(error) => Err(error),
+        };
+        if resumed.is_err() {
+            self.put_back(before).await;
+        }
+        resumed
+    }
+
+    /// Lets the processes go on, or starts the sandbox again on its disk.
+    async fn wake(&mut self) -> Result<Option<Agent>, EngineError> {
+        match &self.phase {
+            Phase::Frozen(agent) => {
+                self.shared.driver.resume(self.id()).await?;
+                Ok(agent.clone())
+            }
+            Phase::Running(agent) => Ok(agent.clone()),
+            Phase::Stopped => {
+                self.shared.driver.start(&self.spec).await?;
+                let agent = reach(&self.shared, self.id(), FIRST_REACH).await?;
+                agent.make_dirs(&[&self.record.config.workdir], SETUP_PATIENCE).await?;
+                Ok(Some(agent))
+            }
+        }
+    }
+
+    async fn commit_resumed(&mut self, agent: Option<Agent>) -> Result<ResumeResult, EngineError> {
+        let now = self.shared.clock.now();
+        let mut next = (*self.record).clone();
+        next.state = SandboxState::Running;
+        next.paused_at = None;
+        let paused_duration_ms = next.accounting.resumed(now);
+        let mut data = json!({ "pausedDurationMs": paused_duration_ms });
+        if let Some(note) = next.note.take() {
+            data["note"] = json!(note);
+        }
+        self.commit(next, "sandbox.resumed", data, now).await?;
+        self.phase = Phase::Running(agent);
+        self.touch();
+        Ok(ResumeResult { id: self.id().clone(), resumed_at: now, paused_duration_ms })
+    }
+
+    /// After a resume that failed: as it was before.
+    async fn put_back(&mut self, before: Hold) {
+        let undone = match before {
+            Hold::Stopped => self.shared.driver.stop(self.id()).await,
+            Hold::Paused | Hold::Running => match self.shared.driver.inspect(self.id()).await {
+                Ok(Presence::Running) => self.shared.driver.pause(self.id()).await,
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = undone {
+            tracing::error!(id = %self.id(), %error, "could not undo a resume that failed");
+        }
+        self.reservation.lower(before);
+    }
+
+    pub(super) async fn terminate(&mut self, reason: &str) -> Result<TerminateResult, EngineError> {
+        decide(self.record.state, Operation::Terminate)?;
+        let now = self.shared.clock.now();
+        let mut next = (*self.record).clone();
+        next.state = SandboxState::Terminated;
+        next.terminated_at = Some(now);
+        next.reason = Some(reason.to_owned());
+        let total_runtime_ms = next.accounting.terminated(now);
+        let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
+        self.commit(next, "sandbox.terminated", data, now).await?;
+        if let Err(error) = self.shared.driver.kill(self.id()).await {
+            tracing::error!(id = %self.id(), %error, "could not kill a terminated sandbox at once; its removal tries again");
+        }
+        self.shared.unregister(self.id());
+        self.remove_in_background();
+        Ok(TerminateResult { id: self.id().clone(), terminated_at: now, total_runtime_ms })
+    }
+
+    /// Its range of user ids is given out again only when nothing of it is left.
+    fn remove_in_background(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let id = self.id().clone();
+        let lease = self.slot.take();
+        self.shared.tasks.spawn(async move {
+            for attempt in 1..=REMOVALS {
+                match shared.driver.destroy(&id).await {
+                    Ok(()) => break,
+                    Err(error) => tracing::error!(%id, %error, attempt, "could not remove a terminated sandbox"),
+                }
+                // Past the last attempt, or when the engine stops, it is left to the next recovery.
+                if shared.stopping.run_until_cancelled(tokio::time::sleep(BETWEEN_REMOVALS)).await.is_none() {
+                    break;
+                }
+            }
+            drop(lease);
+        });
+    }
+
+    /// The link ended. Where processes are left it is opened again; where none are, the sandbox is stopped.
+    pub(super) async fn link_lost(&mut self) {
+        let was_frozen = matches!(self.phase, Phase::Frozen(_));
+        self.phase = if was_frozen { Phase::Frozen(None) } else { Phase::Running(None) };
+        // An agent that hangs up again and again is called back by requests only.
+        let again = self.last_loss.replace(Instant::now()).is_some_and(|last| last.elapsed() < CALM);
+        match tokio::time::timeout(LOSS_PATIENCE, self.look_after_loss(again)).await {
+            Ok(After::Lost) => self.processes_lost().await,
+            Ok(After::Reached(agent)) => self.phase = Phase::Running(Some(agent)),
+            Ok(After::Unreachable) | Err(_) => {}
+        }
+    }
+
+    async fn look_after_loss(&self, again: bool) -> After {
+        loop {
+            match self.shared.driver.inspect(self.id()).await {
+                Ok(Presence::Stopped | Presence::Absent) => return After::Lost,
+                // A frozen agent cannot answer; the link is opened after the resume.
+                Ok(Presence::Paused) => return After::Unreachable,
+                Ok(Presence::Running) if !again => {
+                    if let Ok(agent) = reach(&self.shared, self.id(), REACH_AGAIN).await {
+                        return After::Reached(agent);
+                    }
+                }
+                Ok(Presence::Running) => {}
+                Err(error) => tracing::warn!(id = %self.id(), %error, "could not look at a sandbox that fell silent"),
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    async fn processes_lost(&mut self) {
+        tracing::warn!(id = %self.id(), "a sandbox's processes are gone; it is paused on its disk");
+        self.phase = Phase::Stopped;
+        self.reservation.lower(Hold::Stopped);
+        if let Err(error) = self.shared.driver.stop(self.id()).await {
+            tracing::error!(id = %self.id(), %error, "could not clear away after lost processes");
+        }
+        let now = self.shared.clock.now();
+        let mut next = (*self.record).clone();
+        next.note = Some(PROCESSES_LOST.to_owned());
+        if next.state == SandboxState::Running {
+            next.state = SandboxState::Paused;
+            next.paused_at = Some(now);
+            next.accounting.paused(now);
+        }
+        if let Err(error) = self.commit(next, "sandbox.error", json!({ "message": PROCESSES_LOST }), now).await {
+            tracing::error!(id = %self.id(), %error, "could not record that a sandbox's processes are gone");
+        }
+    }
+}

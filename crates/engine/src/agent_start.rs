@@ -1,0 +1,25 @@
+//! Reaching a sandbox's agent.
+
+use std::time::Duration;
+
+use api::SandboxId;
+
+use crate::error::EngineError;
+use crate::link::{Agent, LinkError};
+use crate::shared::Shared;
+
+/// gVisor boots within this even on a loaded host; under a native runtime it takes milliseconds.
+pub const FIRST_REACH: Duration = Duration::from_secs(15);
+/// For an agent that runs already.
+pub const REACH_AGAIN: Duration = Duration::from_secs(3);
+/// For small tasks of ours inside.
+pub const SETUP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Opens a link. Operation numbers grow with time, so that no link uses a number of an earlier one, also not one of a daemon
+/// that died.
+pub async fn reach(shared: &Shared, id: &SandboxId, patience: Duration) -> Result<Agent, EngineError> {
+    let first_op = shared.clock.now().0 << 20;
+    let connecting = tokio::time::timeout(patience, shared.driver.connect(id));
+    let stream = connecting.await.map_err(|_| LinkError::Silent(patience))??;
+    Ok(Agent::greet(stream, first_op, patience).await?)
+}

@@ -1,0 +1,35 @@
+//! What time it is, for everything that is kept or compared with what is kept.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rules::TimeMs;
+use tokio::time::Instant;
+
+/// A source of the time of day.
+#[derive(Debug, Clone, Copy)]
+pub enum Clock {
+    /// The host's clock.
+    System,
+    /// Starts at a given time and goes with the runtime's timers, so that tests may let days pass at once.
+    Runtime { start: TimeMs, begun: Instant },
+}
+
+impl Clock {
+    pub fn runtime(start: TimeMs) -> Self {
+        Self::Runtime { start, begun: Instant::now() }
+    }
+
+    pub fn now(&self) -> TimeMs {
+        match self {
+            Self::System => {
+                let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+                TimeMs(millis(since_epoch))
+            }
+            Self::Runtime { start, begun } => start.after(millis(begun.elapsed())),
+        }
+    }
+}
+
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

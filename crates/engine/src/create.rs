@@ -1,0 +1,217 @@
+//! Creation, in phases of which each is made from the one before:
+//!
+//! ```text
+//!   Reserved --start--> Started --settle--> Settled --record--> an actor in the registry
+//!      |                   |                    |                    |
+//!      +-- capacity, ids   +-- the same, and    +-- the same         +-- committed: from here on
+//!          come back           everything on                             it is a sandbox
+//!                              the host goes
+//! ```
+//!
+//! A phase that fails undoes all before it, and answers only when that is done. A daemon that dies half-way leaves things on
+//! the host without a record, which recovery removes. The pool keeps sandboxes in the phase `Started`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use api::{Resources, SandboxConfig, SandboxId, SandboxState};
+use driver::{Limits, SandboxSpec};
+use rand::RngCore;
+use rules::Accounting;
+use store::{Batch, SandboxRecord};
+
+use crate::actor::{self, Birth};
+use crate::agent_start::{FIRST_REACH, SETUP_PATIENCE, reach};
+use crate::error::EngineError;
+use crate::ledger::{Reservation, SlotLease};
+use crate::link::Agent;
+use crate::settings::Template;
+use crate::shared::Shared;
+use crate::status::Status;
+
+/// A share of the host, and a name.
+pub struct Reserved {
+    id: SandboxId,
+    resources: Resources,
+    reservation: Reservation,
+    slot: SlotLease,
+}
+
+/// A sandbox that runs and belongs to nobody.
+pub struct Started {
+    pub spec: SandboxSpec,
+    pub resources: Resources,
+    pub template: Template,
+    pub agent: Agent,
+    reservation: Reservation,
+    slot: SlotLease,
+}
+
+/// A sandbox as its owner wants it, unrecorded.
+pub struct Settled(Started);
+
+/// Makes a sandbox for an account, from the pool if it holds a fit one.
+pub async fn create(
+    shared: &Arc<Shared>,
+    account: String,
+    config: SandboxConfig,
+    template: Template,
+) -> Result<Status, EngineError> {
+    let _counted = Counted::new(shared);
+    let started = match crate::pool::claim(shared, &config, &template) {
+        Some(started) => started,
+        None => start_cold(shared, config.resources, template).await?,
+    };
+    let settled = started.settle(shared, &config).await?;
+    settled.record(shared, account, config).await
+}
+
+async fn start_cold(shared: &Arc<Shared>, resources: Resources, template: Template) -> Result<Started, EngineError> {
+    let reserved = match Reserved::new(shared, resources) {
+        // What stands ready for others gives way to what is wanted now.
+        Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_)) if crate::pool::shed_one(shared).await => {
+            return Box::pin(start_cold(shared, resources, template)).await;
+        }
+        reserved => reserved?,
+    };
+    reserved.start(shared, template).await
+}
+
+/// Counts a create under way.
+struct Counted<'a>(&'a Shared);
+
+impl<'a> Counted<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.creating.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.creating.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Reserved {
+    pub fn new(shared: &Shared, resources: Resources) -> Result<Self, EngineError> {
+        if shared.stopping.is_cancelled() {
+            return Err(EngineError::Stopping);
+        }
+        let reservation = shared.ledger.reserve(resources)?;
+        let slot = shared.ledger.lease_slot()?;
+        let mut random = [0; 20];
+        rand::rng().fill_bytes(&mut random);
+        Ok(Self { id: SandboxId::from_random(random), resources, reservation, slot })
+    }
+
+    pub async fn start(self, shared: &Arc<Shared>, template: Template) -> Result<Started, EngineError> {
+        let spec = SandboxSpec {
+            id: self.id,
+            slot: self.slot.number,
+            layers: template.layers.clone(),
+            limits: Limits { cpu: self.resources.cpu, memory_mb: self.resources.memory_mb },
+            disk_mb: self.resources.disk_mb,
+        };
+        match bring_up(shared, &spec).await {
+            Ok(agent) => Ok(Started {
+                spec,
+                resources: self.resources,
+                template,
+                agent,
+                reservation: self.reservation,
+                slot: self.slot,
+            }),
+            Err(error) => {
+                undo(shared, &spec.id).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+async fn bring_up(shared: &Shared, spec: &SandboxSpec) -> Result<Agent, EngineError> {
+    shared.driver.create(spec).await?;
+    shared.driver.start(spec).await?;
+    reach(shared, &spec.id, FIRST_REACH).await
+}
+
+/// Removes what there is on the host. What resists is left to the next recovery, and said.
+async fn undo(shared: &Shared, id: &SandboxId) {
+    if let Err(error) = shared.driver.destroy(id).await {
+        tracing::error!(%id, %error, "could not remove a sandbox that failed to start");
+    }
+}
+
+impl Started {
+    pub async fn settle(mut self, shared: &Arc<Shared>, config: &SandboxConfig) -> Result<Settled, EngineError> {
+        match self.try_settle(shared, config).await {
+            Ok(()) => Ok(Settled(self)),
+            Err(error) => {
+                self.discard(shared).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn try_settle(&mut self, shared: &Shared, config: &SandboxConfig) -> Result<(), EngineError> {
+        if self.resources != config.resources {
+            self.reservation.resize(config.resources)?;
+            self.resources = config.resources;
+            self.spec.limits = Limits { cpu: config.resources.cpu, memory_mb: config.resources.memory_mb };
+            shared.driver.limit(&self.spec).await?;
+        }
+        if config.workdir != DISK_WORKDIR {
+            self.agent.make_dirs(&[&config.workdir], SETUP_PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives everything back.
+    pub async fn discard(self, shared: &Shared) {
+        undo(shared, &self.spec.id).await;
+    }
+}
+
+/// On every disk from the start.
+const DISK_WORKDIR: &str = "/workspace";
+
+impl Settled {
+    async fn record(self, shared: &Arc<Shared>, account: String, config: SandboxConfig) -> Result<Status, EngineError> {
+        let started = self.0;
+        let record = new_record(shared, &started, account, config);
+        let created = actor::event(&record, "sandbox.created", serde_json::json!({ "image": record.config.image }));
+        let running = actor::event(&record, "sandbox.started", serde_json::json!({}));
+        let batch = Batch::new().put(record.clone()).event(created).event(running);
+        if let Err(error) = shared.store.commit(batch).await {
+            started.discard(shared).await;
+            return Err(error.into());
+        }
+        let birth = Birth { record, agent: Some(started.agent), reservation: started.reservation, slot: started.slot };
+        Ok(actor::spawn(shared, birth))
+    }
+}
+
+fn new_record(shared: &Shared, started: &Started, account: String, config: SandboxConfig) -> SandboxRecord {
+    let now = shared.clock.now();
+    let mut accounting = Accounting::default();
+    accounting.started(now);
+    SandboxRecord {
+        id: started.spec.id.clone(),
+        account,
+        state: SandboxState::Running,
+        config,
+        slot: started.slot.number,
+        image_digest: started.template.digest.clone(),
+        layers: started.template.layers.iter().map(|layer| layer.to_string_lossy().into_owned()).collect(),
+        image_env: started.template.env.clone(),
+        created_at: now,
+        started_at: Some(now),
+        paused_at: None,
+        terminated_at: None,
+        reason: None,
+        accounting,
+        revision: 1,
+        note: None,
+    }
+}

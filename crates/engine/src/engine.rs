@@ -1,0 +1,165 @@
+//! The engine as the layers above see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ExecuteRequest, SandboxConfig, SandboxId};
+use driver::Driver;
+use rules::{AutoResume, Capacity, Operation, Usage};
+use store::Store;
+
+use crate::clock::Clock;
+use crate::create;
+use crate::error::EngineError;
+use crate::execution::{self, Execution};
+use crate::handle::{Handle, Permit, Request};
+use crate::link::Tunnel;
+use crate::pool::{self, PoolState};
+use crate::recover::{Recovered, recover};
+use crate::settings::{EngineSettings, Template};
+use crate::shared::{FindImage, Shared};
+use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
+
+const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// All sandboxes of this host. Clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// Finds what there is, mends what has to be, and is then ready.
+    pub async fn open(
+        driver: Arc<dyn Driver>,
+        store: Arc<dyn Store>,
+        find_image: FindImage,
+        clock: Clock,
+        settings: EngineSettings,
+    ) -> Result<(Self, Recovered), EngineError> {
+        let shared = Arc::new(Shared::new(driver, store, find_image, clock, settings));
+        let recovered = recover(&shared).await?;
+        pool::start(&shared);
+        Ok((Self { shared }, recovered))
+    }
+
+    /// Makes a sandbox. Goes on to its end when the caller stops waiting: the sandbox is then listed as any other.
+    pub async fn create(
+        &self,
+        account: &str,
+        config: SandboxConfig,
+        template: Template,
+    ) -> Result<Status, EngineError> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(EngineError::Stopping);
+        }
+        let (shared, account) = (Arc::clone(&self.shared), account.to_owned());
+        let creating = async move { create::create(&shared, account, config, template).await };
+        self.shared.tasks.spawn(creating).await.map_err(|_| EngineError::TaskLost)?
+    }
+
+    /// The sandbox as last published.
+    pub async fn get(&self, account: &str, id: &SandboxId) -> Result<Status, EngineError> {
+        Ok(self.find(account, id).await?.status.borrow().clone())
+    }
+
+    pub async fn pause(&self, account: &str, id: &SandboxId) -> Result<PauseResult, EngineError> {
+        let asked = self.find(account, id).await?.ask(|reply| Request::Pause { reply }).await;
+        self.or_why_it_ended(account, id, asked).await
+    }
+
+    pub async fn resume(&self, account: &str, id: &SandboxId) -> Result<ResumeResult, EngineError> {
+        let asked = self.find(account, id).await?.ask(|reply| Request::Resume { reply }).await;
+        self.or_why_it_ended(account, id, asked).await
+    }
+
+    /// Answers when no process of the sandbox runs any more; what else there is of it goes within moments.
+    pub async fn terminate(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        reason: &str,
+    ) -> Result<TerminateResult, EngineError> {
+        let reason = reason.to_owned();
+        let asked = self.find(account, id).await?.ask(|reply| Request::Terminate { reason, reply }).await;
+        self.or_why_it_ended(account, id, asked).await
+    }
+
+    pub async fn execute(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        request: ExecuteRequest,
+    ) -> Result<Execution, EngineError> {
+        let handle = self.find(account, id).await?;
+        let started = execution::start(&handle, self.shared.clock, request).await;
+        self.or_why_it_ended(account, id, started).await
+    }
+
+    /// Connects to a TCP port inside. The permit holds the sandbox awake for as long as it is kept.
+    pub async fn dial(&self, account: &str, id: &SandboxId, port: u16) -> Result<(Tunnel, Permit), EngineError> {
+        let operation = Operation::Ports { auto_resume: AutoResume::Allowed };
+        let asked = self.find(account, id).await?.ask(|reply| Request::Enter { operation, reply }).await;
+        let entry = self.or_why_it_ended(account, id, asked).await?;
+        Ok((entry.agent.dial(port, DIAL_PATIENCE).await?, entry.permit))
+    }
+
+    /// What may be given away, and what is.
+    pub fn capacity(&self) -> (Capacity, Usage) {
+        (self.shared.ledger.capacity(), self.shared.ledger.used())
+    }
+
+    pub fn pool(&self) -> Vec<PoolState> {
+        self.shared.shelves.state()
+    }
+
+    /// Sandboxes that are not terminated.
+    pub fn living(&self) -> usize {
+        self.shared.count()
+    }
+
+    /// Takes no more work, empties the pool and finishes removals. Sandboxes live on.
+    pub async fn shutdown(&self) {
+        self.shared.stopping.cancel();
+        self.shared.unregister_all();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        pool::drain(&self.shared).await;
+        self.shared.store.close().await;
+    }
+
+    async fn find(&self, account: &str, id: &SandboxId) -> Result<Handle, EngineError> {
+        match self.shared.find(id) {
+            Some(handle) if handle.status.borrow().record.account == account => Ok(handle),
+            Some(_) => Err(EngineError::NotFound { terminated: None }),
+            None => Err(self.why_not_found(account, id).await),
+        }
+    }
+
+    /// Its owner is told when and why a sandbox ended; to others it never was.
+    async fn why_not_found(&self, account: &str, id: &SandboxId) -> EngineError {
+        let record = match self.shared.store.get(id).await {
+            Ok(record) => record,
+            Err(error) => return error.into(),
+        };
+        let terminated = record
+            .filter(|record| record.account == account)
+            .and_then(|record| Some((record.terminated_at?, record.reason.unwrap_or_default())));
+        EngineError::NotFound { terminated }
+    }
+
+    /// A sandbox may end while a request waits for it.
+    async fn or_why_it_ended<T>(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        result: Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        match result {
+            Err(EngineError::NotFound { .. } | EngineError::Refused(rules::Refusal::NotFound)) => {
+                Err(self.why_not_found(account, id).await)
+            }
+            result => result,
+        }
+    }
+}

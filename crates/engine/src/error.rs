@@ -1,0 +1,34 @@
+//! Why the engine did not do what it was asked. One table above turns these into statuses.
+
+use driver::DriverError;
+use rules::TimeMs;
+use store::StoreError;
+
+use crate::link::LinkError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No such sandbox in this account, or it is over; then its owner is told when and why.
+    #[error("no such sandbox")]
+    NotFound { terminated: Option<(TimeMs, String)> },
+    #[error(transparent)]
+    Refused(#[from] rules::Refusal),
+    #[error(transparent)]
+    TooManyExecutions(#[from] rules::TooManyExecutions),
+    #[error(transparent)]
+    NeverStarted(#[from] rules::NeverStarted),
+    #[error(transparent)]
+    NoCapacity(#[from] rules::Exhausted),
+    #[error("this host has no more of its {0} ranges of user ids; try again when other sandboxes have ended")]
+    NoSlot(u32),
+    #[error("the daemon is stopping and takes no new work")]
+    Stopping,
+    #[error("the sandbox's agent failed: {0}")]
+    Agent(#[from] LinkError),
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error("the store failed: {0}")]
+    Store(#[from] StoreError),
+    #[error("an engine task ended without an answer")]
+    TaskLost,
+}

@@ -1,0 +1,259 @@
+//! A command from its request to its end: its place, its time, its output, its outcome.
+//!
+//! The caller pulls events; what it does not pull waits inside the sandbox. Dropping an execution kills the command's tree
+//! and gives its place back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use api::{ExecuteRequest, ExecutionResult, SandboxState};
+use bytes::Bytes;
+use guest_proto::{Channel, ExecSpec, Exit, RefusalKind, StdinMode};
+use rules::{AutoResume, CappedOutput, Ended, Operation, Outcome};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::clock::{Clock, millis};
+use crate::error::EngineError;
+use crate::handle::{Entry, Handle, Permit, Request};
+use crate::link::{Command, CommandEvent, LinkError, Stdin};
+use crate::status::Status;
+
+/// How long the agent may take to start a command, and to report the end of one that it killed.
+const AGENT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a caller hears of a command.
+#[derive(Debug)]
+pub enum ExecutionEvent {
+    Stdout(Bytes),
+    Stderr(Bytes),
+    Done(Finished),
+    /// It is not known how it ended.
+    Failed(EngineError),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    pub outcome: Outcome,
+    pub duration_ms: u64,
+}
+
+/// A command that was let in.
+pub struct Execution {
+    body: Body,
+}
+
+enum Body {
+    Running(Box<Running>),
+    /// It never ran, for a reason that is its own.
+    NotStarted(Outcome),
+}
+
+struct Running {
+    command: Command,
+    feeding: Option<Feeding>,
+    budget: Budget,
+    timing: Timing,
+    started: Instant,
+    status: watch::Receiver<Status>,
+    _permit: Permit,
+}
+
+type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timing {
+    InTime,
+    /// Its time was over and it was told to die; its end must come until then.
+    Killed { until: Instant },
+}
+
+/// The command's time, which stands still while the sandbox is paused.
+struct Budget {
+    clock: Clock,
+    /// Running time of the sandbox at which it is used up.
+    ends_at_running_ms: u64,
+}
+
+impl Budget {
+    /// How much is left; `None` while the sandbox is paused, when it does not get less.
+    fn left(&self, status: &Status) -> Option<Duration> {
+        let accounting = &status.record.accounting;
+        accounting.running_since()?;
+        let now = accounting.running_ms(self.clock.now());
+        Some(Duration::from_millis(self.ends_at_running_ms.saturating_sub(now)))
+    }
+}
+
+/// Lets a command in and starts it.
+pub async fn start(handle: &Handle, clock: Clock, request: ExecuteRequest) -> Result<Execution, EngineError> {
+    let begun = Instant::now();
+    let timeout = Duration::from_millis(request.timeout_ms);
+    let operation = Operation::Execute { auto_resume: AutoResume::from(request.auto_resume) };
+    let entering = handle.ask(|reply| Request::Enter { operation, reply });
+    let never = || rules::NeverStarted { timeout_ms: request.timeout_ms };
+    let entry = tokio::time::timeout(timeout, entering).await.map_err(|_| never())??;
+    let left = timeout.saturating_sub(begun.elapsed());
+    if left.is_zero() {
+        return Err(never().into());
+    }
+    run(entry, clock, &request, left).await
+}
+
+async fn run(entry: Entry, clock: Clock, request: &ExecuteRequest, left: Duration) -> Result<Execution, EngineError> {
+    let Entry { permit, agent, record, status } = entry;
+    let env = rules::environment(&record.image_env, &record.config.env, &request.env);
+    let spec = ExecSpec {
+        argv: vec!["bash", "-c", &request.command],
+        env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        cwd: request.cwd.as_deref().unwrap_or(&record.config.workdir),
+        stdin: if request.stdin.is_some() { StdinMode::Pipe } else { StdinMode::Null },
+    };
+    let started = Instant::now();
+    let mut command = match agent.exec(spec, AGENT_PATIENCE).await {
+        Ok(command) => command,
+        Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
+            let outcome = rules::outcome(rules::Command::NotStarted { reason: message })?;
+            return Ok(Execution { body: Body::NotStarted(outcome) });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
+    let running = status.borrow().record.accounting.running_ms(clock.now());
+    let budget = Budget { clock, ends_at_running_ms: running.saturating_add(millis(left)) };
+    let timing = Timing::InTime;
+    let running = Running { command, feeding, budget, timing, started, status, _permit: permit };
+    Ok(Execution { body: Body::Running(Box::new(running)) })
+}
+
+/// Reasons that the caller can mend; the rest are faults of ours or of the sandbox.
+fn is_its_own_fault(kind: RefusalKind) -> bool {
+    matches!(kind, RefusalKind::CwdMissing | RefusalKind::ProgramMissing | RefusalKind::NotAllowed)
+}
+
+fn feed(mut stdin: Stdin, text: String) -> Feeding {
+    Box::pin(async move {
+        // A command that does not read all of its input is within its rights.
+        let _ = stdin.write_all(text.as_bytes()).await;
+    })
+}
+
+impl Execution {
+    /// What happens next. After `Done` or `Failed` nothing more does. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> ExecutionEvent {
+        match &mut self.body {
+            Body::Running(running) => running.next().await,
+            Body::NotStarted(outcome) => {
+                ExecutionEvent::Done(Finished { outcome: outcome.clone(), duration_ms: 0 })
+            }
+        }
+    }
+
+    /// Runs to the end, keeping at most `max_output_bytes` of each stream.
+    pub async fn collect(mut self, max_output_bytes: usize) -> Result<ExecutionResult, EngineError> {
+        let mut stdout = CappedOutput::new(max_output_bytes);
+        let mut stderr = CappedOutput::new(max_output_bytes);
+        let finished = loop {
+            match self.next().await {
+                ExecutionEvent::Stdout(bytes) => stdout.push(&bytes),
+                ExecutionEvent::Stderr(bytes) => stderr.push(&bytes),
+                ExecutionEvent::Done(finished) => break finished,
+                ExecutionEvent::Failed(error) => return Err(error),
+            }
+        };
+        if let Some(note) = &finished.outcome.stderr_note {
+            stderr.push(note.as_bytes());
+        }
+        let (stdout, stderr) = (stdout.finish(), stderr.finish());
+        Ok(ExecutionResult {
+            stdout: stdout.text,
+            stderr: stderr.text,
+            exit_code: finished.outcome.exit_code,
+            duration_ms: finished.duration_ms,
+            signal: finished.outcome.signal.map(std::borrow::Cow::into_owned),
+            stdout_truncated: stdout.truncated,
+            stderr_truncated: stderr.truncated,
+        })
+    }
+}
+
+impl Running {
+    async fn next(&mut self) -> ExecutionEvent {
+        loop {
+            let wait = self.wait();
+            tokio::select! {
+                biased;
+                event = self.command.next() => return self.report(event),
+                () = fed(&mut self.feeding) => self.feeding = None,
+                () = sleep(wait) => if let Some(failed) = self.time_is_over() {
+                    return failed;
+                },
+                // Pausing stops the command's clock and resuming starts it.
+                changed = self.status.changed(), if self.timing == Timing::InTime => if changed.is_err() {
+                    return ExecutionEvent::Failed(LinkError::Closed.into());
+                },
+            }
+        }
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        match self.timing {
+            Timing::InTime => self.budget.left(&self.status.borrow()),
+            Timing::Killed { until } => Some(until.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    fn time_is_over(&mut self) -> Option<ExecutionEvent> {
+        match self.timing {
+            Timing::InTime => {
+                self.command.kill();
+                self.timing = Timing::Killed { until: Instant::now() + AGENT_PATIENCE };
+                None
+            }
+            Timing::Killed { .. } => Some(ExecutionEvent::Failed(LinkError::Silent(AGENT_PATIENCE).into())),
+        }
+    }
+
+    fn report(&self, event: CommandEvent) -> ExecutionEvent {
+        match event {
+            CommandEvent::Output(Channel::Stdout, bytes) => ExecutionEvent::Stdout(bytes),
+            CommandEvent::Output(Channel::Stderr, bytes) => ExecutionEvent::Stderr(bytes),
+            CommandEvent::Exited { exit, duration_us } => self.done(exit, duration_us.div_ceil(1000)),
+            // The sandbox was terminated, and the command killed with it.
+            CommandEvent::Lost if self.status.borrow().state() == SandboxState::Terminated => {
+                self.done(Exit::Signal(9), millis(self.started.elapsed()))
+            }
+            CommandEvent::Lost => ExecutionEvent::Failed(LinkError::Closed.into()),
+        }
+    }
+
+    fn done(&self, exit: Exit, duration_ms: u64) -> ExecutionEvent {
+        let timed_out = matches!(self.timing, Timing::Killed { .. });
+        let seen = match exit {
+            Exit::Signal(9) if timed_out => rules::Command::TimedOut,
+            Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
+            Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
+        };
+        match rules::outcome(seen) {
+            Ok(outcome) => ExecutionEvent::Done(Finished { outcome, duration_ms }),
+            Err(never) => ExecutionEvent::Failed(never.into()),
+        }
+    }
+}
+
+async fn fed(feeding: &mut Option<Feeding>) {
+    match feeding {
+        Some(feeding) => feeding.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// For ever, while the command's clock stands still.
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}

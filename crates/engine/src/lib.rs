@@ -1,0 +1,33 @@
+//! The living sandboxes.
+//!
+//! [`Engine`] is all that the layers above see. Each sandbox has one task, its actor, that alone changes its state; callers
+//! send it requests and watch its numbered status. A record is committed before anybody hears of what it says, and what is
+//! found on the host after the death of a daemon is brought to agree with the records, so a start is a recovery.
+
+mod actor;
+mod agent_start;
+mod clock;
+mod create;
+mod engine;
+mod error;
+mod execution;
+mod handle;
+mod ledger;
+mod link;
+mod pool;
+mod recover;
+mod settings;
+mod shared;
+mod status;
+mod timer;
+
+pub use clock::Clock;
+pub use engine::Engine;
+pub use error::EngineError;
+pub use execution::{Execution, ExecutionEvent, Finished};
+pub use handle::Permit;
+pub use link::{LinkError, Tunnel};
+pub use pool::PoolState;
+pub use recover::Recovered;
+pub use settings::{EngineSettings, PoolTarget, Template};
+pub use status::{PauseResult, ResumeResult, Status, TerminateResult};

@@ -1,0 +1,109 @@
+//! A command that runs inside, as its caller holds it. Dropped before its end, it kills the command's whole tree.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use guest_proto::{Channel, Exit, ToGuest};
+
+use super::op::{Incoming, Op};
+use super::{Agent, LinkError};
+
+/// What happens to a command.
+#[derive(Debug)]
+pub enum CommandEvent {
+    Output(Channel, Bytes),
+    Exited {
+        exit: Exit,
+        duration_us: u64,
+    },
+    /// The link ended first; nothing more will be known.
+    Lost,
+}
+
+pub struct Command {
+    agent: Agent,
+    number: u64,
+    op: Arc<Op>,
+    stdin: Option<Stdin>,
+}
+
+/// Where a command's standard input goes in. Dropped, it is at its end.
+pub struct Stdin {
+    agent: Agent,
+    number: u64,
+    op: Arc<Op>,
+}
+
+impl Command {
+    pub(super) fn new(agent: Agent, number: u64, op: Arc<Op>, wants_stdin: bool) -> Self {
+        let stdin = wants_stdin.then(|| Stdin { agent: agent.clone(), number, op: Arc::clone(&op) });
+        Self { agent, number, op, stdin }
+    }
+
+    /// Its standard input, if it was asked for; once.
+    pub fn take_stdin(&mut self) -> Option<Stdin> {
+        self.stdin.take()
+    }
+
+    /// What happens next. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> CommandEvent {
+        loop {
+            let (incoming, due) = self.op.next().await;
+            if let Some((channel, bytes)) = due {
+                // A lost link is what the next look finds.
+                let _ = self.agent.inner.send(&ToGuest::Credit { op: self.number, channel, bytes });
+            }
+            match incoming {
+                Incoming::Bytes(channel, bytes) => return CommandEvent::Output(channel, bytes),
+                Incoming::Exited(exit, duration_us) => return CommandEvent::Exited { exit, duration_us },
+                Incoming::Lost => return CommandEvent::Lost,
+                // Neither belongs to a command; an agent that says so has lost its mind, and with it the command.
+                Incoming::Eof | Incoming::Refused(..) => return CommandEvent::Lost,
+            }
+        }
+    }
+
+    /// Has the command's whole tree killed. Its end still comes as an event.
+    pub fn kill(&self) {
+        // A lost link is what the next look finds.
+        let _ = self.agent.inner.send(&ToGuest::Kill { op: self.number });
+    }
+
+    /// For a command that never started: there is nothing to kill.
+    pub(super) fn forget(self) {
+        self.agent.inner.forget(self.number);
+        self.op.lose();
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        if !self.op.has_ended() {
+            self.kill();
+            // What it still prints is thrown away inside; the operation stays on the table until its end is heard of.
+            let _ = self.agent.inner.send(&ToGuest::Close { op: self.number });
+        }
+    }
+}
+
+impl Stdin {
+    /// Feeds bytes as fast as the command takes them. An error when it takes no more.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), LinkError> {
+        while !bytes.is_empty() {
+            let Some(granted) = self.op.reserve(bytes.len().min(guest_proto::MAX_DATA)).await else {
+                return Err(LinkError::Closed);
+            };
+            let (now, later) = bytes.split_at(granted);
+            self.agent.inner.send(&ToGuest::Data { op: self.number, bytes: now })?;
+            bytes = later;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        // Where the command is gone there is nobody to tell.
+        let _ = self.agent.inner.send(&ToGuest::Eof { op: self.number });
+    }
+}

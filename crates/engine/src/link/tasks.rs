@@ -1,0 +1,139 @@
+//! The two tasks of a link. They end with the stream, with a broken rule, or when nobody holds the link any more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Buf, BytesMut};
+use driver::ByteStream;
+use guest_proto::{PREFIX, ToHost};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::sync::{mpsc, watch};
+
+use super::op::Answer;
+use super::{Inner, LinkError};
+
+const SMALL_BUFFER: usize = 4 * 1024;
+const LARGE_BUFFER: usize = 256 * 1024;
+/// Frames are joined into one write up to this size.
+const JOIN_WRITES: usize = 64 * 1024;
+
+/// Starts both. The reader owns the end of the link: when it is over, every operation hears so and the writer ends too.
+pub fn spawn(
+    stream: Box<dyn ByteStream>,
+    inner: Arc<Inner>,
+    to_write: mpsc::UnboundedReceiver<Vec<u8>>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let (reader, writer) = split(stream);
+    let ended = inner.ended.subscribe();
+    let for_writer = Arc::clone(&inner);
+    tokio::spawn(async move {
+        let ending = ended.clone();
+        let why = tokio::select! {
+            result = read(reader, &inner) => result,
+            result = write(writer, &for_writer, to_write) => result,
+            () = until_true(&mut stopped) => Ok(()),
+            () = until_true_owned(ending) => Ok(()),
+        };
+        if let Err(error) = why {
+            tracing::warn!(%error, "the link to an agent ended");
+        }
+        inner.end();
+    });
+}
+
+async fn until_true(flag: &mut watch::Receiver<bool>) {
+    // The sender going away means the same.
+    let _ = flag.wait_for(|set| *set).await;
+}
+
+async fn until_true_owned(mut flag: watch::Receiver<bool>) {
+    until_true(&mut flag).await;
+}
+
+async fn write(
+    mut stream: WriteHalf<Box<dyn ByteStream>>,
+    inner: &Inner,
+    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
+) -> Result<(), LinkError> {
+    while let Some(mut batch) = frames.recv().await {
+        while batch.len() < JOIN_WRITES {
+            let Ok(next) = frames.try_recv() else { break };
+            batch.extend_from_slice(&next);
+        }
+        stream.write_all(&batch).await?;
+        inner.unsent.fetch_sub(batch.len(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+async fn read(mut stream: ReadHalf<Box<dyn ByteStream>>, inner: &Inner) -> Result<(), LinkError> {
+    let mut buffer = BytesMut::with_capacity(SMALL_BUFFER);
+    loop {
+        let room = buffer.capacity() - buffer.len();
+        let read = stream.read_buf(&mut buffer).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        while let Some(end) = guest_proto::split(&buffer)? {
+            dispatch(inner, guest_proto::decode_to_host(&buffer[PREFIX..end])?)?;
+            buffer.advance(end);
+        }
+        if read == room {
+            // There was more than fitted: a lot is coming.
+            buffer.reserve(LARGE_BUFFER);
+        } else if buffer.is_empty() && buffer.capacity() > LARGE_BUFFER / 2 && read < SMALL_BUFFER {
+            buffer = BytesMut::with_capacity(SMALL_BUFFER);
+        } else {
+            buffer.reserve(SMALL_BUFFER);
+        }
+    }
+}
+
+/// Frames of operations that are not on the table any more crossed with our last word on them, and mean nothing.
+fn dispatch(inner: &Inner, frame: ToHost<'_>) -> Result<(), LinkError> {
+    let with_op = |op: u64| inner.find(op);
+    match frame {
+        ToHost::Data { op, channel, bytes } => {
+            if let Some(op) = with_op(op) {
+                op.data(channel, bytes)?;
+            }
+        }
+        ToHost::Started { op, window, .. } => answer(inner, op, Answer::Started, window)?,
+        ToHost::Opened { op, window } => answer(inner, op, Answer::Opened, window)?,
+        ToHost::Done { op } => answer(inner, op, Answer::Done, 0)?,
+        ToHost::Refused { op, kind, message } => {
+            answer(inner, op, Answer::Refused { kind, message: message.to_owned() }, 0)?;
+        }
+        ToHost::Credit { op, bytes } => {
+            if let Some(op) = with_op(op) {
+                op.credit(bytes)?;
+            }
+        }
+        ToHost::Eof { op, .. } => {
+            if let Some(op) = with_op(op) {
+                op.eof();
+            }
+        }
+        ToHost::Exited { op: number, exit, duration_us } => {
+            if let Some(op) = with_op(number) {
+                op.exited(exit, duration_us);
+                inner.forget(number);
+            }
+        }
+        ToHost::Pong { .. } => {}
+        ToHost::Welcome { .. } => return Err(LinkError::Unexpected { wanted: "a later frame", got: "welcome" }),
+        ToHost::Bye { reason } => {
+            tracing::warn!(reason, "an agent said goodbye");
+            return Err(LinkError::Closed);
+        }
+    }
+    Ok(())
+}
+
+fn answer(inner: &Inner, op: u64, answer: Answer, credit: u32) -> Result<(), LinkError> {
+    if let Some(op) = inner.find(op) {
+        op.answer(answer, credit)?;
+    }
+    Ok(())
+}

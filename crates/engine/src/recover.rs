@@ -1,0 +1,143 @@
+//! What a start does first: the host is brought to agree with the records.
+//!
+//! | Record  | On the host | Then |
+//! |---|---|---|
+//! | none, or terminated | anything | it is removed |
+//! | running | running | taken up again; commands that the dead daemon's clients had started are ended |
+//! | running | frozen  | a pause that was not committed: it goes on |
+//! | paused  | frozen  | stays |
+//! | paused  | running | a resume that was not committed: it is frozen again |
+//! | running, paused | no process | paused on its disk, and its next event says that its processes are gone |
+//!
+//! A sandbox that cannot be looked at or mended is reported and kept as its record says; its next request tries again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use api::{SandboxId, SandboxState};
+use driver::Presence;
+use futures_util::StreamExt;
+use rules::Hold;
+use store::{Batch, SandboxRecord};
+
+use crate::actor::{self, Birth, PROCESSES_LOST};
+use crate::agent_start::{REACH_AGAIN, reach};
+use crate::error::EngineError;
+use crate::link::Agent;
+use crate::shared::Shared;
+
+/// So many are looked at at once.
+const AT_ONCE: usize = 16;
+
+/// What a start found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub running: usize,
+    pub paused: usize,
+    /// Paused, and without the processes they had.
+    pub stopped: usize,
+    /// Removed: things on the host that belong to no living sandbox.
+    pub orphans: usize,
+}
+
+pub async fn recover(shared: &Arc<Shared>) -> Result<Recovered, EngineError> {
+    let records = shared.store.living().await?;
+    let known: HashSet<SandboxId> = records.iter().map(|record| record.id.clone()).collect();
+    let found = shared.driver.list().await?;
+    let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains(id)).collect();
+    let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
+
+    // Orphans go first: their user ids are about to be given out again.
+    futures_util::stream::iter(orphans)
+        .for_each_concurrent(AT_ONCE, async |id| {
+            if let Err(error) = shared.driver.destroy(&id).await {
+                tracing::error!(%id, %error, "could not remove an orphan");
+            }
+        })
+        .await;
+
+    let mut taken = futures_util::stream::iter(records).map(|record| take_up(shared, record)).buffer_unordered(AT_ONCE);
+    while let Some(hold) = taken.next().await {
+        match hold? {
+            Hold::Running => recovered.running += 1,
+            Hold::Paused => recovered.paused += 1,
+            Hold::Stopped => recovered.stopped += 1,
+        }
+    }
+    Ok(recovered)
+}
+
+async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold, EngineError> {
+    let id = record.id.clone();
+    let presence = match shared.driver.inspect(&id).await {
+        Ok(presence) => presence,
+        Err(error) => {
+            tracing::error!(%id, %error, "could not look at a sandbox; keeping what its record says");
+            if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running }
+        }
+    };
+    let mut agent = None;
+    let hold = match (record.state, presence) {
+        (SandboxState::Paused, Presence::Paused) => Hold::Paused,
+        (SandboxState::Paused, Presence::Running) => {
+            mend(&id, shared.driver.pause(&id).await);
+            Hold::Paused
+        }
+        (_, Presence::Paused) => {
+            mend(&id, shared.driver.resume(&id).await);
+            agent = reach_again(shared, &id).await;
+            Hold::Running
+        }
+        (_, Presence::Running) => {
+            agent = reach_again(shared, &id).await;
+            Hold::Running
+        }
+        (_, Presence::Stopped | Presence::Absent) => {
+            record = stopped(shared, record).await?;
+            Hold::Stopped
+        }
+    };
+    let reservation = shared.ledger.adopt(record.config.resources, hold);
+    let slot = shared.ledger.adopt_slot(record.slot);
+    actor::spawn(shared, Birth { record, agent, reservation, slot });
+    Ok(hold)
+}
+
+fn mend(id: &SandboxId, result: Result<(), driver::DriverError>) {
+    if let Err(error) = result {
+        tracing::error!(%id, %error, "could not bring a sandbox to the state of its record");
+    }
+}
+
+/// An agent that does not answer now is tried again by the first request.
+async fn reach_again(shared: &Shared, id: &SandboxId) -> Option<Agent> {
+    match reach(shared, id, REACH_AGAIN).await {
+        Ok(agent) => Some(agent),
+        Err(error) => {
+            tracing::warn!(%id, %error, "the agent of a recovered sandbox does not answer");
+            None
+        }
+    }
+}
+
+/// Its processes are gone, with the host or by themselves. Said once: a record that says so already stays as it is.
+async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord, EngineError> {
+    // Half of a runtime's container may be left.
+    mend(&record.id, shared.driver.stop(&record.id).await);
+    if record.state == SandboxState::Paused && record.note.is_some() {
+        return Ok(record);
+    }
+    let now = shared.clock.now();
+    let mut next = record;
+    if next.state != SandboxState::Paused {
+        next.state = SandboxState::Paused;
+        next.paused_at = Some(now);
+        next.accounting.paused(now);
+    }
+    next.note = Some(PROCESSES_LOST.to_owned());
+    next.revision += 1;
+    let data = serde_json::json!({ "message": PROCESSES_LOST });
+    let event = store::NewEvent { at: now, ..actor::event(&next, "sandbox.error", data) };
+    shared.store.commit(Batch::new().put(next.clone()).event(event)).await?;
+    Ok(next)
+}

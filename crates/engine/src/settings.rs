@@ -1,0 +1,40 @@
+//! What an operator chooses about the engine, and what it is told of an image.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use api::Resources;
+use rules::Capacity;
+
+/// Settings of an [`crate::Engine`].
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    pub capacity: Capacity,
+    /// Sandboxes kept ready, by image.
+    pub pool: BTreeMap<String, PoolTarget>,
+    /// Commands of one sandbox at once, and how many more may wait.
+    pub concurrent_executions: u32,
+    pub execution_queue: u32,
+    /// How long a paused sandbox is kept; 0 for ever.
+    pub paused_retention_ms: u64,
+    /// Ranges of host user ids to give out.
+    pub slots: u32,
+}
+
+/// How many sandboxes of an image are kept ready, and of what size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolTarget {
+    pub count: u32,
+    pub resources: Resources,
+}
+
+/// An image as the engine needs it: unpacked, on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    pub name: String,
+    pub digest: String,
+    /// Topmost first.
+    pub layers: Vec<PathBuf>,
+    /// `NAME=value`.
+    pub env: Vec<String>,
+}

@@ -1,0 +1,83 @@
+//! What all parts of one engine share.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use api::SandboxId;
+use driver::Driver;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::Clock;
+use crate::handle::Handle;
+use crate::ledger::Ledger;
+use crate::pool::Shelves;
+use crate::settings::{EngineSettings, Template};
+use crate::timer::Timer;
+
+/// Finds an image that is on this host.
+pub type FindImage = Arc<dyn Fn(&str) -> Option<Template> + Send + Sync>;
+
+pub struct Shared {
+    pub driver: Arc<dyn Driver>,
+    pub store: Arc<dyn Store>,
+    pub find_image: FindImage,
+    pub clock: Clock,
+    pub settings: EngineSettings,
+    pub ledger: Arc<Ledger>,
+    pub timer: Timer,
+    pub shelves: Shelves,
+    /// Every task of the engine but the timer, which ends by itself.
+    pub tasks: TaskTracker,
+    pub stopping: CancellationToken,
+    /// Creates under way for callers; the pool stands back for them.
+    pub creating: AtomicUsize,
+    registry: RwLock<HashMap<SandboxId, Handle>>,
+}
+
+impl Shared {
+    pub fn new(
+        driver: Arc<dyn Driver>,
+        store: Arc<dyn Store>,
+        find_image: FindImage,
+        clock: Clock,
+        settings: EngineSettings,
+    ) -> Self {
+        Self {
+            driver,
+            store,
+            find_image,
+            clock,
+            ledger: Arc::new(Ledger::new(settings.capacity, settings.slots)),
+            timer: Timer::start(),
+            shelves: Shelves::new(&settings.pool),
+            settings,
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            creating: AtomicUsize::new(0),
+            registry: RwLock::default(),
+        }
+    }
+
+    pub fn find(&self, id: &SandboxId) -> Option<Handle> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    pub fn register(&self, id: SandboxId, handle: Handle) {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner).insert(id, handle);
+    }
+
+    pub fn unregister(&self, id: &SandboxId) {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    pub fn unregister_all(&self) {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub fn count(&self) -> usize {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}

@@ -1,0 +1,48 @@
+//! What the others see of a sandbox: each state that its actor published, by number, and the results of its verbs.
+
+use std::sync::Arc;
+
+use api::{SandboxId, SandboxState};
+use rules::TimeMs;
+use store::SandboxRecord;
+
+/// A published state. A later one has a greater number, which is the revision of its record.
+#[derive(Debug, Clone)]
+pub struct Status {
+    pub record: Arc<SandboxRecord>,
+}
+
+impl Status {
+    pub fn new(record: SandboxRecord) -> Self {
+        Self { record: Arc::new(record) }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.record.revision
+    }
+
+    pub fn state(&self) -> SandboxState {
+        self.record.state
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PauseResult {
+    pub id: SandboxId,
+    pub paused_at: TimeMs,
+    pub runtime_duration_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResumeResult {
+    pub id: SandboxId,
+    pub resumed_at: TimeMs,
+    pub paused_duration_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminateResult {
+    pub id: SandboxId,
+    pub terminated_at: TimeMs,
+    pub total_runtime_ms: u64,
+}
