@@ -1,0 +1,110 @@
+//! Which sources a name has, tried in order. The configuration's `[images]` table adds to the default set or replaces
+//! entries of it.
+
+use std::collections::BTreeMap;
+
+use crate::error::ImageError;
+use crate::source::Source;
+
+/// What the three default names fall back to has this in common, so that it is built and stored once.
+const DEBIAN_BASE: &str = "debian:bookworm+ca-certificates+curl+git+procps";
+/// An encoded name must fit a file name.
+const NAME_CHARS: usize = 80;
+const SOURCES: usize = 16;
+
+/// Names and their sources.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Catalogue(BTreeMap<String, Vec<Source>>);
+
+impl Catalogue {
+    /// The names every installation has. `custom` has no source until the operator names one.
+    #[must_use]
+    pub fn default_set() -> Self {
+        let set = [
+            ("ubuntu:24.04", vec!["docker.io/library/ubuntu:24.04".to_owned(), DEBIAN_BASE.to_owned()]),
+            (
+                "python:3.12",
+                vec![
+                    "docker.io/library/python:3.12".to_owned(),
+                    format!("{DEBIAN_BASE}+python3+python3-pip+python3-venv"),
+                ],
+            ),
+            ("node:22", vec!["docker.io/library/node:22".to_owned(), format!("{DEBIAN_BASE}+node22")]),
+            ("custom", vec![]),
+        ];
+        let mut catalogue = Self::default();
+        for (name, sources) in set {
+            #[expect(clippy::expect_used, reason = "constant texts, parsed by a test")]
+            catalogue.set(name, &sources).expect("the default sources parse");
+        }
+        catalogue
+    }
+
+    /// Gives a name its sources, in the order they are tried; what it had before is gone.
+    pub fn set<S: AsRef<str>>(&mut self, name: &str, sources: &[S]) -> Result<(), ImageError> {
+        check_name(name)?;
+        if sources.len() > SOURCES {
+            let reason = format!("it has {} sources, allowed are {SOURCES}", sources.len());
+            return Err(ImageError::BadName { name: name.to_owned(), reason });
+        }
+        let parsed = sources.iter().map(|source| source.as_ref().parse()).collect::<Result<_, _>>()?;
+        self.0.insert(name.to_owned(), parsed);
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn sources(&self, name: &str) -> Option<&[Source]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// A name must be printable and short; it is encoded before it reaches a path.
+pub(crate) fn check_name(name: &str) -> Result<(), ImageError> {
+    let reason = if name.is_empty() {
+        "it is empty".to_owned()
+    } else if name.len() > NAME_CHARS {
+        format!("it has {} characters, allowed are {NAME_CHARS}", name.len())
+    } else if !name.bytes().all(|b| b.is_ascii_graphic()) {
+        "allowed are printable ASCII characters without spaces".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(ImageError::BadName { name: name.chars().take(NAME_CHARS).collect(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_set_parses_and_its_fallbacks_share_a_base() {
+        let catalogue = Catalogue::default_set();
+        assert_eq!(
+            catalogue.names().collect::<Vec<_>>(),
+            ["custom", "node:22", "python:3.12", "ubuntu:24.04"]
+        );
+        for name in ["node:22", "python:3.12", "ubuntu:24.04"] {
+            let last = catalogue.sources(name).unwrap().last().unwrap().to_string();
+            assert!(last.starts_with(DEBIAN_BASE), "{last}");
+        }
+        assert_eq!(catalogue.sources("custom"), Some(&[][..]));
+    }
+
+    #[test]
+    fn names_and_sources_are_checked() {
+        let mut catalogue = Catalogue::default();
+        for name in ["", "a b", "ä", "a\n", &"x".repeat(81)] {
+            assert!(
+                matches!(catalogue.set(name, &["rootfs:/x"]), Err(ImageError::BadName { .. })),
+                "{name:?}"
+            );
+        }
+        assert!(matches!(catalogue.set("a", &["nonsense"]), Err(ImageError::BadSource { .. })));
+        assert!(matches!(catalogue.set("a", &["rootfs:/x"; 17]), Err(ImageError::BadName { .. })));
+        assert_eq!(catalogue, Catalogue::default());
+    }
+}

@@ -1,0 +1,128 @@
+//! A Debian root built on this host by `mmdebstrap`, from the mirror this machine uses. The default catalogue falls back
+//! to it where no registry can be reached.
+//!
+//! An image built so has up to four layers: the packages, those beyond the common base apart so that images share it;
+//! Node, if asked for, from the npm registry's own packages; and a small one that says inside, in `/etc/sandbox-image`,
+//! what this is and which versions it has.
+
+mod about;
+mod extend;
+mod node;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::job::{Builds, Job, Outcome};
+use crate::layers::{Build, Slot};
+use crate::process::{contained, is_installed, run};
+use crate::progress::Stage;
+use crate::rootfs::plain_config;
+use crate::unpack::Whiteouts;
+
+/// Stands for Node 22, which Debian does not have, among the packages.
+const NODE: &str = "node22";
+/// What the default images have in common.
+const COMMON: [&str; 4] = ["ca-certificates", "curl", "git", "procps"];
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<Outcome, Fault> {
+    job.meter.stage(Stage::Building);
+    let debian: Vec<&str> = packages.iter().map(String::as_str).filter(|package| *package != NODE).collect();
+    let (base_packages, more) = split(&debian);
+    let arch = std::env::consts::ARCH;
+    let base_key = format!("debian:{suite}+{} {arch}", base_packages.join("+"));
+    let (base_build, base) = layer(job, &base_key, bootstrap(job, suite, &base_packages)).await?;
+    let mut layers = vec![base.clone()];
+    let mut built = vec![(base_key, base_build, base.clone())];
+    if !more.is_empty() {
+        // The base's name is its content: packages are added to the very root they were resolved against.
+        let key = format!("{} + {} {arch}", base.id, more.join("+"));
+        let (build, slot) = layer(job, &key, extend::build(job, &base, &more)).await?;
+        layers.insert(0, slot.clone());
+        built.push((key, build, slot));
+    }
+    if debian.len() < packages.len() {
+        let key = format!("{NODE} {arch}");
+        let (build, slot) = layer(job, &key, node::build(job)).await?;
+        layers.insert(0, slot.clone());
+        built.push((key, build, slot));
+    }
+    let about = about::About::read(job, suite, &debian, &layers).await;
+    layers.insert(0, about.layer(job).await?);
+    let ids: Vec<&str> = layers.iter().map(|slot| slot.id.as_str()).collect();
+    let digest = format!("sha256:{}", crate::unpack::sha256_hex(ids.join("\n").as_bytes()));
+    let mut config = plain_config();
+    config.env.push(("LANG".to_owned(), "C.UTF-8".to_owned()));
+    Ok(Outcome { digest, layers, config, stand_in: about.stand_in, versions: about.versions, built })
+}
+
+/// Takes the common base apart from what is asked for beyond it, so that it is built and stored once. Without the whole
+/// base among the packages there is nothing to share.
+fn split<'a>(packages: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
+    if COMMON.iter().all(|common| packages.contains(common)) {
+        packages.iter().partition(|package| COMMON.contains(package))
+    } else {
+        (packages.to_vec(), vec![])
+    }
+}
+
+/// The layer built for `key`, now or, if that will do, earlier.
+async fn layer(
+    job: &Job,
+    key: &str,
+    make: impl Future<Output = Result<Arc<Slot>, Fault>>,
+) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
+    let make = async {
+        match job.store.built(key) {
+            Some(id) if job.builds == Builds::Reuse => Ok(job.layers.slot(&id)),
+            _ => make.await,
+        }
+    };
+    job.layers.build(key, make).await
+}
+
+async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot>, Fault> {
+    if !is_installed("mmdebstrap") {
+        return Err(Fault::tool("mmdebstrap is not installed; install the package mmdebstrap"));
+    }
+    let scratch = job.scratch()?;
+    let tar = scratch.path().join("root.tar");
+    let mut command = contained("mmdebstrap");
+    command.args(["--quiet", "--variant=minbase", "--format=tar"]);
+    // A sandbox has its own /dev, and names and name servers of its own, not this host's.
+    command.args(["--skip=output/dev", r#"--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/hostname""#]);
+    if !packages.is_empty() {
+        command.arg(format!("--include={}", packages.join(",")));
+    }
+    command.arg(suite).arg(&tar).env("TMPDIR", scratch.path()).env("LC_ALL", "C.UTF-8");
+    run("mmdebstrap", command, scratch.path(), BUILD_LIMIT).await?;
+    let (unpacked, tree) = job.unpack_file(tar, Whiteouts::Refuse).await?;
+    job.adopt(&unpacked.diff_id, tree).await
+}
+
+/// A text file of a tree that others made: bounded, and not through links.
+fn read_text(path: &Path) -> Option<String> {
+    use std::io::Read;
+    const TEXT_BYTES: u64 = 32 << 20;
+    if !path.symlink_metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    std::fs::File::open(path).ok()?.take(TEXT_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_common_base_is_built_apart() {
+        let whole = ["ca-certificates", "curl", "git", "procps", "python3"];
+        assert_eq!(split(&whole), (COMMON.to_vec(), vec!["python3"]));
+        assert_eq!(split(&COMMON), (COMMON.to_vec(), vec![]));
+        assert_eq!(split(&["git", "python3"]), (vec!["git", "python3"], vec![]));
+    }
+}

@@ -1,0 +1,201 @@
+//! What a built image says of itself: the versions it really has and, if it stands in for another, that it does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tar::{Builder, EntryType, Header};
+
+use super::read_text;
+use crate::fault::Fault;
+use crate::job::Job;
+use crate::layers::Slot;
+use crate::unpack::{Whiteouts, unpack};
+
+/// Programs people choose an image for, and the Debian package whose version is theirs.
+const TOLD: [(&str, &str); 5] = [
+    ("bash", "bash"),
+    ("coreutils", "coreutils"),
+    ("curl", "curl"),
+    ("git", "git"),
+    ("python", "python3-minimal"),
+];
+
+/// dpkg's list of what is installed.
+const DPKG_STATUS: &str = "var/lib/dpkg/status";
+
+pub(super) struct About {
+    text: String,
+    pub(super) stand_in: Option<String>,
+    pub(super) versions: Vec<(String, String)>,
+    /// The directory in which Debian's Python keeps the note that forbids pip, if there is one.
+    pip_note: Option<String>,
+    has_python: bool,
+}
+
+impl About {
+    /// Looks into the layers, topmost first.
+    pub(super) async fn read(job: &Job, suite: &str, packages: &[&str], layers: &[Arc<Slot>]) -> Self {
+        let (mut status, mut pip, mut of_node) = (None, None, vec![]);
+        for layer in layers {
+            let found = layer.look(&job.store, |tree| {
+                (read_text(&tree.join(DPKG_STATUS)), pip_note(tree), of_node_layer(tree))
+            });
+            let (its_status, its_pip, its_node) = found.await;
+            status = status.or(its_status);
+            pip = pip.or(its_pip);
+            of_node.extend(its_node);
+        }
+        let status = status.unwrap_or_default();
+        let told = TOLD.iter().filter_map(|(program, package)| {
+            Some(((*program).to_owned(), upstream(installed(&status, package)?)))
+        });
+        let versions: Vec<(String, String)> = told.chain(of_node).collect();
+        let list = versions
+            .iter()
+            .map(|(program, version)| format!("{program} {version}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let stand_in = job.stands_in_because.as_ref().map(|because| {
+            format!(
+                "{} here is a stand-in built from Debian {suite}, because {because}; it really has {list}",
+                job.name
+            )
+        });
+        let has_python = versions.iter().any(|(program, _)| program == "python");
+        let text = text(job, suite, packages, &versions, pip.is_some());
+        Self { text, stand_in, versions, pip_note: pip, has_python }
+    }
+
+    /// A layer with `/etc/sandbox-image`, `python` by that name, and a pip that installs.
+    pub(super) async fn layer(&self, job: &Job) -> Result<Arc<Slot>, Fault> {
+        let tar = self.tar().map_err(Fault::io("describe the image"))?;
+        let (unpacked, scratch) = job
+            .unpack_with(Whiteouts::Honour, move |tree, rules| unpack(tar.as_slice(), tree, rules))
+            .await?;
+        job.adopt(&unpacked.diff_id, scratch).await
+    }
+
+    fn tar(&self) -> std::io::Result<Vec<u8>> {
+        let mut tar = Builder::new(Vec::new());
+        // mmdebstrap leaves out /dev altogether, which something is mounted on later.
+        for dir in ["./", "dev/", "etc/"] {
+            tar.append_data(&mut header(EntryType::Directory, 0o755), dir, std::io::empty())?;
+        }
+        let mut file = header(EntryType::Regular, 0o644);
+        file.set_size(self.text.len() as u64);
+        tar.append_data(&mut file, "etc/sandbox-image", self.text.as_bytes())?;
+        if self.has_python {
+            for dir in ["usr/", "usr/local/", "usr/local/bin/"] {
+                tar.append_data(&mut header(EntryType::Directory, 0o755), dir, std::io::empty())?;
+            }
+            let mut link = header(EntryType::Symlink, 0o777);
+            tar.append_link(&mut link, "usr/local/bin/python", "/usr/bin/python3")?;
+        }
+        if let Some(dir) = &self.pip_note {
+            for dir in ["usr/lib/".to_owned(), format!("{dir}/")] {
+                tar.append_data(&mut header(EntryType::Directory, 0o755), dir, std::io::empty())?;
+            }
+            let gone = format!("{dir}/.wh.{PIP_NOTE}");
+            tar.append_data(&mut header(EntryType::Regular, 0o644), gone, std::io::empty())?;
+        }
+        tar.into_inner()
+    }
+}
+
+const PIP_NOTE: &str = "EXTERNALLY-MANAGED";
+
+/// In a sandbox the system's Python is the user's own: the note that keeps pip from it would only be in the way.
+fn pip_note(tree: &Path) -> Option<String> {
+    let libs = std::fs::read_dir(tree.join("usr/lib")).ok()?;
+    let mut names = libs.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let dir = names.find(|name| {
+        name.starts_with("python3.") && tree.join("usr/lib").join(name).join(PIP_NOTE).is_file()
+    })?;
+    Some(format!("usr/lib/{dir}"))
+}
+
+fn text(
+    job: &Job,
+    suite: &str,
+    packages: &[&str],
+    versions: &[(String, String)],
+    pip_is_free: bool,
+) -> String {
+    // What failed before is for the operator: it names machines a sandbox need not know.
+    let mut text = match job.stands_in_because {
+        Some(_) => format!(
+            "This is a stand-in for {}, built from Debian {suite} on the sandbox's host,\nbecause no registry that has the real image could be used.\n",
+            job.name
+        ),
+        None => format!("This is {}, built from Debian {suite} on the sandbox's host.\n", job.name),
+    };
+    text += "\nIt has:\n";
+    for (program, version) in versions {
+        text += &format!("  {program} {version}\n");
+    }
+    text += &format!("\nDebian packages asked for: {}\n", packages.join(" "));
+    if pip_is_free {
+        text += "pip installs for the whole system: Debian's EXTERNALLY-MANAGED note was taken out.\n";
+    }
+    text
+}
+
+fn header(kind: EntryType, mode: u32) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    header
+}
+
+/// The version of an installed package in dpkg's own list.
+fn installed<'a>(status: &'a str, package: &str) -> Option<&'a str> {
+    let name = format!("Package: {package}");
+    let paragraph = status.split("\n\n").find(|paragraph| paragraph.lines().any(|line| line == name))?;
+    paragraph.lines().find_map(|line| line.strip_prefix("Version: "))
+}
+
+/// Debian's version without epoch and revision: `1:2.39.5-0+deb12u2` is 2.39.5.
+fn upstream(version: &str) -> String {
+    let version = version.split_once(':').map_or(version, |(_, rest)| rest);
+    let version = version.rsplit_once('-').map_or(version, |(upstream, _)| upstream);
+    version.split('+').next().unwrap_or(version).to_owned()
+}
+
+fn of_node_layer(tree: &Path) -> Vec<(String, String)> {
+    let files = [("node", super::node::VERSION_FILE), ("npm", super::node::NPM_MANIFEST)];
+    files
+        .iter()
+        .filter_map(|(program, file)| Some(((*program).to_owned(), manifest_version(&tree.join(file))?)))
+        .collect()
+}
+
+fn manifest_version(path: &Path) -> Option<String> {
+    let manifest: Value = serde_json::from_str(&read_text(path)?).ok()?;
+    Some(manifest.get("version")?.as_str()?.chars().take(100).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_those_people_know() {
+        let known = [
+            ("1:2.39.5-0+deb12u2", "2.39.5"),
+            ("5.2.15-2+b8", "5.2.15"),
+            ("3.11.2-1+b1", "3.11.2"),
+            ("9.1", "9.1"),
+        ];
+        for (debian, people) in known {
+            assert_eq!(upstream(debian), people);
+        }
+        let status = "Package: a\nVersion: 1-1\n\nPackage: bash\nStatus: ok\nVersion: 5.2.15-2+b8\n\nPackage: bashful\nVersion: 9\n";
+        assert_eq!(installed(status, "bash"), Some("5.2.15-2+b8"));
+        assert_eq!(installed(status, "git"), None);
+    }
+}

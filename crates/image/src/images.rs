@@ -1,0 +1,237 @@
+//! The front of the crate: what is here, and getting what is not. One task a pull, owned here, shared by all who ask.
+
+mod fetch;
+mod flight;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::Semaphore;
+
+use crate::catalogue::{Catalogue, check_name};
+use crate::error::ImageError;
+use crate::image::Image;
+use crate::job::Builds;
+use crate::layers::LayerTable;
+use crate::limits::Limits;
+use crate::oci::{Reach, RegistryOptions};
+use crate::progress::ProgressFn;
+use crate::source::Source;
+use crate::store::{Record, Store};
+
+use flight::{Flights, Task};
+
+/// How images are fetched.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub limits: Limits,
+    pub registry: RegistryOptions,
+}
+
+/// Layers that unpack at the same time in this process: it is work for the processor and the disk.
+const UNPACKS: usize = 2;
+
+/// The images of this host. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Images {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<Store>,
+    catalogue: Catalogue,
+    options: Options,
+    cache: RwLock<HashMap<String, Arc<Image>>>,
+    flights: Mutex<Flights>,
+    layers: Arc<LayerTable>,
+    unpacks: Arc<Semaphore>,
+    reach: Reach,
+}
+
+/// What collecting garbage did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Collected {
+    /// A pull is under way somewhere, nothing was removed: try again later.
+    Busy,
+    Done {
+        layers: usize,
+    },
+}
+
+impl Images {
+    /// Opens the image directory `root`, makes it if need be, and removes what died half-way. Reads every record.
+    pub fn open(root: &Path, catalogue: Catalogue, options: Options) -> Result<Self, ImageError> {
+        let fail = |e| ImageError::store(format!("open {}", root.display()), e);
+        let store = Arc::new(Store::open(root).map_err(fail)?);
+        let inner = Inner {
+            cache: RwLock::default(),
+            flights: Mutex::default(),
+            layers: Arc::default(),
+            unpacks: Arc::new(Semaphore::new(UNPACKS)),
+            reach: Reach::new(options.registry.unreachable_for),
+            store,
+            catalogue,
+            options,
+        };
+        inner.reload().map_err(fail)?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The image if it is on this host. Looks in memory only.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<Image>> {
+        self.inner.cached(name)
+    }
+
+    /// The names that can be asked for: the catalogue's and the imported ones.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.inner.names()
+    }
+
+    /// The image, fetched if it is not here. Who asks for a name that is being fetched waits for that fetch; it goes on
+    /// when a caller gives up.
+    pub async fn ensure(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
+        if let Some(image) = self.inner.cached(name)
+            && image.layers.iter().all(|layer| layer.is_dir())
+        {
+            return Ok(image);
+        }
+        if self.inner.catalogue.sources(name).is_none_or(<[Source]>::is_empty) {
+            // Another process may have imported it.
+            let asked = name.to_owned();
+            let found = self.blocking("look for an image", move |inner| {
+                Ok(inner.store.record(&asked).map(|record| inner.remember(record)))
+            });
+            if let Some(image) = found.await? {
+                return Ok(image);
+            }
+        }
+        let sources = self.sources(name)?;
+        self.inner.fly(Task::new(name, sources, Builds::Reuse), progress).await
+    }
+
+    /// Fetches the image anew. A real image is never replaced by a stand-in: sources after the one it came from are not
+    /// tried. Sandboxes made of the old one keep its layers as long as they are named to [`Self::collect_garbage`].
+    pub async fn pull(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
+        let mut sources = self.sources(name)?;
+        if let Some(image) = self.inner.cached(name)
+            && let Some(at) = sources.iter().position(|source| source.to_string() == image.source)
+        {
+            sources.truncate(at + 1);
+        }
+        self.inner.reach.forget();
+        self.inner.fly(Task::new(name, sources, Builds::Renew), progress).await
+    }
+
+    /// Fetches `source` and keeps it under `name`, in the catalogue or not, in place of what the name had.
+    pub async fn import(
+        &self,
+        name: &str,
+        source: Source,
+        progress: ProgressFn,
+    ) -> Result<Arc<Image>, ImageError> {
+        check_name(name)?;
+        self.inner.fly(Task::import(name, source), progress).await
+    }
+
+    /// Every image on this host, also those another process fetched, by name.
+    pub async fn list(&self) -> Result<Vec<Arc<Image>>, ImageError> {
+        self.blocking("list the images", |inner| inner.reload()).await?;
+        let cache = self.inner.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let mut images: Vec<_> = cache.values().cloned().collect();
+        images.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(images)
+    }
+
+    /// Forgets an image; its layers stay until garbage is collected. Says whether there was one.
+    pub async fn remove(&self, name: &str) -> Result<bool, ImageError> {
+        let name = name.to_owned();
+        self.blocking("remove an image", move |inner| {
+            inner.cache.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            inner.store.remove_record(&name)
+        })
+        .await
+    }
+
+    /// Removes the layers that neither an image nor `in_use` names. `in_use` holds the layers (paths as in
+    /// [`Image::layers`], or their last components) of every sandbox there is and of those about to be made. Only the
+    /// process that knows all sandboxes may call this.
+    pub async fn collect_garbage(&self, in_use: &HashSet<PathBuf>) -> Result<Collected, ImageError> {
+        let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let in_use: HashSet<String> = in_use.iter().filter_map(name).collect();
+        self.blocking("collect garbage", move |inner| inner.collect(in_use)).await
+    }
+
+    /// Ends every pull under way and waits until they have ended; their callers are told so.
+    pub async fn close(&self) {
+        let mut tasks = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner).take_tasks();
+        tasks.shutdown().await;
+    }
+
+    fn sources(&self, name: &str) -> Result<Vec<Source>, ImageError> {
+        match self.inner.catalogue.sources(name) {
+            Some([]) => Err(ImageError::NoSource { name: name.to_owned() }),
+            Some(sources) => Ok(sources.to_vec()),
+            None => {
+                Err(ImageError::UnknownName { name: name.chars().take(80).collect(), known: self.names() })
+            }
+        }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Inner) -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T, ImageError> {
+        let inner = self.inner.clone();
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        done.map_err(|e| ImageError::store(what, e))?.map_err(|e| ImageError::store(what, e))
+    }
+}
+
+impl Inner {
+    fn cached(&self, name: &str) -> Option<Arc<Image>> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<_> =
+            self.catalogue.names().map(str::to_owned).chain(cache.keys().cloned()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn remember(&self, record: Record) -> Arc<Image> {
+        let image = Arc::new(record.into_image(&self.store));
+        self.cache.write().unwrap_or_else(PoisonError::into_inner).insert(image.name.clone(), image.clone());
+        image
+    }
+
+    fn reload(&self) -> std::io::Result<()> {
+        let images = self.store.records()?.into_iter().map(|record| {
+            let image = record.into_image(&self.store);
+            (image.name.clone(), Arc::new(image))
+        });
+        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = images.collect();
+        Ok(())
+    }
+
+    fn collect(&self, mut needed: HashSet<String>) -> std::io::Result<Collected> {
+        let Some(lock) = self.store.lock_for_removal()? else { return Ok(Collected::Busy) };
+        self.reload()?;
+        needed.extend(self.store.records()?.into_iter().flat_map(|record| record.layers));
+        let mut graves = Vec::new();
+        for id in self.store.layer_ids()?.into_iter().filter(|id| !needed.contains(id)) {
+            tracing::info!(layer = %id, "layer is no longer used");
+            graves.push(self.store.take_out_layer(&id)?);
+        }
+        self.store.forget_lost_builds()?;
+        // Pulls may go on while the files go.
+        drop(lock);
+        Ok(Collected::Done { layers: graves.len() })
+    }
+}

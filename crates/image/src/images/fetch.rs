@@ -1,0 +1,118 @@
+//! The task of a pull: the sources in order until one works, then its layers and its record into place.
+
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+use tokio_util::task::TaskTracker;
+
+use super::Inner;
+use super::flight::Task;
+use crate::error::{Failure, ImageError};
+use crate::fault::Fault;
+use crate::image::Image;
+use crate::job::{Builds, Job, Outcome};
+use crate::limits::Budget;
+use crate::progress::{Meter, Stage};
+use crate::source::Source;
+use crate::store::{Record, tree_bytes};
+use crate::{debian, layers, oci, rootfs};
+
+impl Inner {
+    pub(super) async fn fetch(&self, task: &Task, meter: &Arc<Meter>) -> Result<Arc<Image>, ImageError> {
+        let store = self.store.clone();
+        let locked = tokio::task::spawn_blocking(move || store.lock_for_use()).await;
+        let fail = |e: &dyn std::fmt::Display| ImageError::store("lock the image directory", e);
+        let _lock = locked.map_err(|e| fail(&e))?.map_err(|e| fail(&e))?;
+        // Another process may have fetched it since this one read the records.
+        if task.builds == Builds::Reuse
+            && let Some(record) = self.store.record(&task.name)
+        {
+            return Ok(self.remember(record));
+        }
+        let mut failures: Vec<Failure> = Vec::new();
+        for source in &task.sources {
+            let source_text = source.to_string();
+            meter.begin(&source_text);
+            match self.attempt(task, source, &failures, meter).await {
+                Ok(image) => return Ok(image),
+                Err(Fault { kind, reason }) => {
+                    tracing::warn!(image = %task.name, source = %source_text, %reason, "image source failed");
+                    failures.push(Failure { source_text, kind, reason });
+                }
+            }
+        }
+        Err(ImageError::AllFailed { name: task.name.clone(), failures })
+    }
+
+    async fn attempt(
+        &self,
+        task: &Task,
+        source: &Source,
+        failures: &[Failure],
+        meter: &Arc<Meter>,
+    ) -> Result<Arc<Image>, Fault> {
+        let because = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let job = Job {
+            store: self.store.clone(),
+            layers: self.layers.clone(),
+            unpacks: self.unpacks.clone(),
+            budget: Arc::new(Budget::new(self.options.limits)),
+            meter: meter.clone(),
+            working: TaskTracker::new(),
+            builds: task.builds,
+            name: task.name.clone(),
+            stands_in_because: Some(because).filter(|because| !because.is_empty()),
+        };
+        let outcome = self.outcome(&job, source).await;
+        job.settle().await;
+        let outcome = outcome?;
+        meter.stage(Stage::Storing);
+        let record = self.put_in_place(task, source, outcome).await?;
+        let image = self.remember(record);
+        match &image.stand_in {
+            Some(stand_in) => tracing::warn!(image = %image.name, source = %image.source, "{stand_in}"),
+            None => {
+                tracing::info!(image = %image.name, source = %image.source, digest = %image.digest, "image is here");
+            }
+        }
+        Ok(image)
+    }
+
+    async fn outcome(&self, job: &Job, source: &Source) -> Result<Outcome, Fault> {
+        match source {
+            Source::Registry { reference } => {
+                oci::from_registry(job, reference, &self.options.registry, &self.reach).await
+            }
+            Source::OciLayout { dir, select } => oci::from_layout(job, dir, select).await,
+            Source::Rootfs { path } => rootfs::import(job, path).await,
+            Source::Debian { suite, packages } => debian::build(job, suite, packages).await,
+        }
+    }
+
+    async fn put_in_place(&self, task: &Task, source: &Source, outcome: Outcome) -> Result<Record, Fault> {
+        layers::commit(&self.store, &outcome.layers).await?;
+        let mut record = Record {
+            name: task.name.clone(),
+            source: source.to_string(),
+            digest: outcome.digest,
+            layers: outcome.layers.iter().map(|slot| slot.id.clone()).collect(),
+            config: outcome.config,
+            stand_in: outcome.stand_in,
+            versions: outcome.versions,
+            size_bytes: 0,
+            created_at: OffsetDateTime::now_utc(),
+        };
+        let (store, built) = (self.store.clone(), outcome.built);
+        let written = tokio::task::spawn_blocking(move || {
+            for id in &record.layers {
+                record.size_bytes += tree_bytes(&store.layer_path(id))?;
+            }
+            for (key, _, slot) in &built {
+                store.write_built(key, &slot.id)?;
+            }
+            store.write_record(&record)?;
+            std::io::Result::Ok(record)
+        });
+        written.await.map_err(Fault::io("write the record"))?.map_err(Fault::io("write the record"))
+    }
+}

@@ -1,0 +1,118 @@
+//! Layers in the making, shared by the pulls of this process: two images with a layer in common fetch it once, and the
+//! second may use it before the first is stored.
+//!
+//! A layer waits in a work directory until the image it belongs to is complete; [`commit`] then moves all of them into
+//! place at once. When the last pull that holds a slot fails, the slot goes and its files with it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tempfile::TempDir;
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::fault::Fault;
+use crate::store::Store;
+
+/// Where in its work directory a layer's tree is.
+pub(crate) const TREE: &str = "tree";
+
+/// One layer: on disk already, or unpacked and waiting here.
+pub(crate) struct Slot {
+    pub(crate) id: String,
+    waiting: Arc<AsyncMutex<Option<TempDir>>>,
+}
+
+impl Slot {
+    /// Makes the layer unless it is there. Who comes while it is made waits, and makes it himself if that fails.
+    pub(crate) async fn fill(
+        &self,
+        store: &Store,
+        make: impl Future<Output = Result<TempDir, Fault>>,
+    ) -> Result<(), Fault> {
+        let mut waiting = self.waiting.lock().await;
+        if waiting.is_none() && !store.has_layer(&self.id) {
+            *waiting = Some(make.await?);
+        }
+        Ok(())
+    }
+
+    /// Looks at the tree, wherever it is now; it does not move meanwhile.
+    pub(crate) async fn look<T>(&self, store: &Store, look: impl FnOnce(&Path) -> T) -> T {
+        match &*self.waiting.lock().await {
+            Some(scratch) => look(&scratch.path().join(TREE)),
+            None => look(&store.layer_path(&self.id)),
+        }
+    }
+}
+
+/// One build: the layer it gave, once it did.
+#[derive(Default)]
+pub(crate) struct Build(AsyncMutex<Option<Arc<Slot>>>);
+
+/// What is in the making. Holds weak references only: the pulls own the slots.
+#[derive(Default)]
+pub(crate) struct LayerTable {
+    slots: Mutex<HashMap<String, Weak<Slot>>>,
+    builds: Mutex<HashMap<String, Weak<Build>>>,
+}
+
+impl LayerTable {
+    pub(crate) fn slot(&self, id: &str) -> Arc<Slot> {
+        find(&self.slots, id, || Slot { id: id.to_owned(), waiting: Arc::default() })
+    }
+
+    /// The layer that `make` gives for `key`, made once however many pulls ask at the same time. The caller keeps the
+    /// [`Build`] until it has committed.
+    pub(crate) async fn build(
+        &self,
+        key: &str,
+        make: impl Future<Output = Result<Arc<Slot>, Fault>>,
+    ) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
+        let build = find(&self.builds, key, Build::default);
+        let mut made = build.0.lock().await;
+        let slot = match &*made {
+            Some(slot) => slot.clone(),
+            None => made.insert(make.await?).clone(),
+        };
+        drop(made);
+        Ok((build, slot))
+    }
+}
+
+fn find<T>(table: &Mutex<HashMap<String, Weak<T>>>, key: &str, new: impl FnOnce() -> T) -> Arc<T> {
+    let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = table.get(key).and_then(Weak::upgrade) {
+        return found;
+    }
+    table.retain(|_, slot| slot.strong_count() > 0);
+    let made = Arc::new(new());
+    table.insert(key.to_owned(), Arc::downgrade(&made));
+    made
+}
+
+/// Moves what waits into place, for good. The slots stay locked meanwhile, so that nobody fetches a layer on its way.
+pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<(), Fault> {
+    let mut slots: Vec<_> = slots.to_vec();
+    // Always in the same order, so that two pulls cannot wait for each other.
+    slots.sort_by(|a, b| a.id.cmp(&b.id));
+    slots.dedup_by(|a, b| a.id == b.id);
+    let mut guards = Vec::new();
+    for slot in &slots {
+        guards.push((slot.id.clone(), slot.waiting.clone().lock_owned().await));
+    }
+    let store = store.clone();
+    let moved = tokio::task::spawn_blocking(move || {
+        let ready = |(id, guard): &(String, tokio::sync::OwnedMutexGuard<Option<TempDir>>)| {
+            guard.as_ref().map(|scratch| (id.clone(), scratch.path().join(TREE)))
+        };
+        let trees: Vec<_> = guards.iter().filter_map(ready).collect();
+        store.commit_layers(&trees).map_err(Fault::io("store the layers"))?;
+        for (_, guard) in &mut guards {
+            drop(guard.take());
+        }
+        Ok(())
+    });
+    moved.await.map_err(Fault::io("store the layers"))?
+}

@@ -1,0 +1,142 @@
+//! What docker's `config.json` says to log in with. Read anew for each pull, so that a login takes effect at once.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use oci_client::Reference;
+use oci_client::secrets::RegistryAuth;
+use serde::Deserialize;
+
+use crate::error::FailureKind;
+use crate::fault::Fault;
+
+const CONFIG_BYTES: u64 = 1 << 20;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct ConfigFile {
+    #[serde(default)]
+    auths: HashMap<String, Auth>,
+    #[serde(default)]
+    cred_helpers: HashMap<String, String>,
+    creds_store: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+struct Auth {
+    auth: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    registrytoken: Option<String>,
+}
+
+/// `$DOCKER_CONFIG/config.json`, or the one in root's home.
+pub(super) fn default_path() -> Option<PathBuf> {
+    let dir = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
+    let dir = dir.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".docker")))?;
+    Some(dir.join("config.json"))
+}
+
+pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<RegistryAuth, Fault> {
+    let Some(path) = path else { return Ok(RegistryAuth::Anonymous) };
+    let mut text = String::new();
+    match std::fs::File::open(path).and_then(|file| file.take(CONFIG_BYTES).read_to_string(&mut text)) {
+        Ok(_) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(RegistryAuth::Anonymous),
+        Err(e) => return Err(Fault::io(format!("read {}", path.display()))(e)),
+    }
+    let denied = |why: String| Fault::new(FailureKind::Denied, format!("{}: {why}", path.display()));
+    let config: ConfigFile =
+        serde_json::from_str(&text).map_err(|e| denied(format!("cannot be read: {e}")))?;
+    let names = [reference.registry(), reference.resolve_registry()];
+    let ours = |key: &str| names.contains(&host(key));
+    if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| ours(key)) {
+        return Err(denied(format!(
+            "it names the credential helper {helper:?} for {}, which is not supported; put the login under \"auths\" instead",
+            names[0]
+        )));
+    }
+    let Some((_, auth)) = config.auths.iter().find(|(key, _)| ours(key)) else {
+        return Ok(RegistryAuth::Anonymous);
+    };
+    let empty = || match &config.creds_store {
+        Some(store) => denied(format!(
+            "the login for {} is in the credential store {store:?}, which is not supported; put it under \"auths\" instead",
+            names[0]
+        )),
+        None => denied(format!("the entry for {} has no login", names[0])),
+    };
+    login(auth).map_err(denied)?.ok_or_else(empty)
+}
+
+fn login(auth: &Auth) -> Result<Option<RegistryAuth>, String> {
+    if let Some(token) = auth.registrytoken.as_ref().filter(|token| !token.is_empty()) {
+        return Ok(Some(RegistryAuth::Bearer(token.clone())));
+    }
+    if let Some(packed) = auth.auth.as_ref().filter(|packed| !packed.is_empty()) {
+        // What is wrong must not be shown: it is a secret.
+        let text = STANDARD.decode(packed.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let text = text.ok_or("an \"auth\" is not base64 of user:password")?;
+        let (user, password) = text.split_once(':').ok_or("an \"auth\" is not base64 of user:password")?;
+        return Ok(Some(RegistryAuth::Basic(user.to_owned(), password.trim_end_matches('\0').to_owned())));
+    }
+    match (&auth.username, &auth.password) {
+        (Some(user), Some(password)) => Ok(Some(RegistryAuth::Basic(user.clone(), password.clone()))),
+        _ => Ok(None),
+    }
+}
+
+/// The registry of a key, which may be written as an address.
+fn host(key: &str) -> &str {
+    let key = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
+    key.split('/').next().unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find_in(text: &str, reference: &str) -> Result<RegistryAuth, Fault> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        std::fs::write(&path, text).unwrap();
+        find(Some(&path), &reference.parse().unwrap())
+    }
+
+    fn basic(user: &str, password: &str) -> RegistryAuth {
+        RegistryAuth::Basic(user.to_owned(), password.to_owned())
+    }
+
+    #[test]
+    fn a_login_is_found_by_its_registry() {
+        let text = r#"{"auths": {"quay.io": {"auth": "YTpiOmM="}, "http://localhost:5000/v2/": {"username": "u", "password": "p"},
+            "https://docker.io/v1/": {"registrytoken": "t"}}}"#;
+        assert_eq!(find_in(text, "quay.io/x/y").unwrap(), basic("a", "b:c"));
+        assert_eq!(find_in(text, "localhost:5000/x").unwrap(), basic("u", "p"));
+        assert_eq!(find_in(text, "docker.io/library/x").unwrap(), RegistryAuth::Bearer("t".to_owned()));
+        assert_eq!(find_in(text, "localhost:5001/x").unwrap(), RegistryAuth::Anonymous);
+        assert_eq!(
+            find(Some(Path::new("/nonexistent/config.json")), &"quay.io/x".parse().unwrap()).unwrap(),
+            RegistryAuth::Anonymous
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_without_showing_it() {
+        for (text, told) in [
+            (r#"{"credHelpers": {"quay.io": "pass"}}"#, "credential helper \"pass\""),
+            (r#"{"auths": {"quay.io": {}}, "credsStore": "desktop"}"#, "credential store \"desktop\""),
+            (r#"{"auths": {"quay.io": {}}}"#, "no login"),
+            (r#"{"auths": {"quay.io": {"auth": "hunter2!"}}}"#, "not base64"),
+            ("{", "cannot be read"),
+        ] {
+            let fault = find_in(text, "quay.io/x").expect_err(text);
+            assert_eq!(fault.kind, FailureKind::Denied);
+            assert!(fault.reason.contains(told) && !fault.reason.contains("hunter2"), "{}", fault.reason);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Manifests, indexes and configurations as they come, read for what is used of them. Pure.
+
+use oci_client::manifest::{ImageIndexEntry, OciDescriptor, OciManifest};
+use serde::Deserialize;
+
+use super::Config;
+use crate::fault::Fault;
+use crate::image::ImageConfig;
+use crate::source::is_sha256;
+
+/// The longest manifest, index or configuration taken.
+pub(super) const TEXT_BYTES: u64 = 4 << 20;
+/// Indexes that may lead to one another.
+pub(super) const NESTING: usize = 3;
+/// overlayfs takes 500 lower layers; no builder makes more than 127.
+const LAYERS: usize = 127;
+const ENV_ENTRIES: usize = 1_000;
+const ENV_BYTES: usize = 128 * 1024;
+
+/// A blob by the digest that names and verifies it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Blob {
+    pub(super) digest: String,
+    pub(super) size: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Manifest {
+    pub(super) config: Blob,
+    /// Lowest first.
+    pub(super) layers: Vec<Blob>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Chosen {
+    Manifest(Manifest),
+    /// An index; this is the digest of its entry for this machine.
+    Next(String),
+}
+
+pub(super) fn parse(text: &[u8]) -> Result<Chosen, Fault> {
+    let parsed = serde_json::from_slice(text)
+        .map_err(|e| Fault::refused(format!("the manifest cannot be read: {e}")))?;
+    match parsed {
+        OciManifest::ImageIndex(index) => choose(&index.manifests).map(Chosen::Next),
+        OciManifest::Image(manifest) => {
+            if manifest.layers.len() > LAYERS {
+                return Err(Fault::too_big(format!(
+                    "the image has {} layers, allowed are {LAYERS}",
+                    manifest.layers.len()
+                )));
+            }
+            let layers = manifest.layers.iter().map(|layer| layer_type(layer).and_then(|()| blob(layer)));
+            Ok(Chosen::Manifest(Manifest {
+                config: blob(&manifest.config)?,
+                layers: layers.collect::<Result<_, _>>()?,
+            }))
+        }
+    }
+}
+
+fn blob(descriptor: &OciDescriptor) -> Result<Blob, Fault> {
+    if !is_sha256(&descriptor.digest) {
+        let digest: String = descriptor.digest.chars().take(150).collect();
+        return Err(Fault::refused(format!("digest {digest:?} is not sha256: and 64 hexadecimal digits")));
+    }
+    let size = u64::try_from(descriptor.size).map_err(|_| Fault::refused("a blob has a negative size"))?;
+    Ok(Blob { digest: descriptor.digest.clone(), size })
+}
+
+/// Whether a layer is a tar; how it is packed is told by its first bytes.
+fn layer_type(layer: &OciDescriptor) -> Result<(), Fault> {
+    let known = ["application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."];
+    let kind = layer.media_type.as_str();
+    if known.iter().any(|start| kind.starts_with(start))
+        && kind.contains(".tar")
+        && !kind.contains("encrypted")
+    {
+        return Ok(());
+    }
+    let kind: String = kind.chars().take(150).collect();
+    Err(Fault::refused(format!(
+        "a layer is of type {kind:?}; allowed are OCI and Docker layers (tar, gzip, zstd)"
+    )))
+}
+
+/// Go's name of this machine's architecture, which images use.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The entry for this machine. Where there are several, the one that runs on every processor of the kind.
+fn choose(entries: &[ImageIndexEntry]) -> Result<String, Fault> {
+    let platform = |entry: &ImageIndexEntry| {
+        entry.platform.as_ref().map(|p| (p.os.to_string(), p.architecture.to_string(), p.variant.clone()))
+    };
+    let suits = |entry: &&ImageIndexEntry| {
+        platform(entry).is_none_or(|(os, arch, _)| os == "linux" && arch == architecture())
+    };
+    let rank = |entry: &&ImageIndexEntry| match platform(entry) {
+        Some((_, _, None)) => 0,
+        Some((_, _, Some(variant))) if variant == "v1" || variant == "v8" => 1,
+        Some(_) => 2,
+        // An index of one may leave its platform out; its configuration is looked at later.
+        None => 3,
+    };
+    let found = entries.iter().filter(suits).min_by_key(rank);
+    let Some(entry) = found else {
+        let has: Vec<String> = entries
+            .iter()
+            .filter_map(platform)
+            .take(20)
+            .map(|(os, arch, _)| format!("{os}/{arch}"))
+            .collect();
+        return Err(Fault::refused(format!(
+            "the image has nothing for linux/{}; it has {}",
+            architecture(),
+            has.join(", ")
+        )));
+    };
+    if !is_sha256(&entry.digest) {
+        return Err(Fault::refused("the image's index names a digest other than sha256"));
+    }
+    Ok(entry.digest.clone())
+}
+
+#[derive(Deserialize)]
+struct ConfigText {
+    architecture: Option<String>,
+    os: Option<String>,
+    config: Option<ConfigPart>,
+    rootfs: RootfsPart,
+}
+
+#[derive(Deserialize)]
+struct RootfsPart {
+    diff_ids: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase")]
+struct ConfigPart {
+    env: Option<Vec<String>>,
+    working_dir: Option<String>,
+    user: Option<String>,
+}
+
+pub(super) fn parse_config(text: &[u8]) -> Result<Config, Fault> {
+    let parsed: ConfigText = serde_json::from_slice(text)
+        .map_err(|e| Fault::refused(format!("the image's configuration cannot be read: {e}")))?;
+    let (os, arch) = (parsed.os.as_deref().unwrap_or("linux"), parsed.architecture.as_deref());
+    if os != "linux" || arch.is_some_and(|arch| arch != architecture()) {
+        let arch = arch.unwrap_or("unknown");
+        return Err(Fault::refused(format!(
+            "the image is for {os}/{arch}, this machine is linux/{}",
+            architecture()
+        )));
+    }
+    let bad = |id: &&String| !is_sha256(id);
+    if let Some(id) = parsed.rootfs.diff_ids.iter().find(bad) {
+        let id: String = id.chars().take(150).collect();
+        return Err(Fault::refused(format!("diff id {id:?} is not sha256: and 64 hexadecimal digits")));
+    }
+    let diff_ids = parsed
+        .rootfs
+        .diff_ids
+        .iter()
+        .filter_map(|id| id.strip_prefix("sha256:").map(str::to_owned))
+        .collect();
+    let part = parsed.config.unwrap_or_default();
+    let env = part.env.unwrap_or_default();
+    if env.len() > ENV_ENTRIES || env.iter().map(String::len).sum::<usize>() > ENV_BYTES {
+        return Err(Fault::too_big(format!(
+            "the image's environment has more than {ENV_ENTRIES} entries or {ENV_BYTES} bytes"
+        )));
+    }
+    // An entry without a name or value, or one no process could be given, says nothing.
+    let usable = |entry: &String| {
+        let (key, value) = entry.split_once('=')?;
+        (!key.is_empty() && !entry.contains('\0')).then(|| (key.to_owned(), value.to_owned()))
+    };
+    let config = ImageConfig {
+        env: env.iter().filter_map(usable).collect(),
+        workdir: part.working_dir.filter(|dir| dir.starts_with('/') && !dir.contains('\0')),
+        user: part.user.filter(|user| !user.is_empty()),
+    };
+    Ok(Config { config, diff_ids })
+}
+
+#[cfg(test)]
+mod tests;

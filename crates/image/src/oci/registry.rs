@@ -1,0 +1,356 @@
+//! A registry, through `oci-client`: the first contact that decides at once whether it can be reached, manifests, and blobs
+//! streamed to disk, taken up again where a transfer broke.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use oci_client::client::{BlobResponse, ClientConfig, ClientProtocol, LayerDescriptor};
+use oci_client::errors::OciDistributionError as OciError;
+use oci_client::manifest::{
+    IMAGE_MANIFEST_LIST_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE,
+    OCI_IMAGE_MEDIA_TYPE,
+};
+use oci_client::secrets::RegistryAuth;
+use oci_client::{Client, Reference, RegistryOperation};
+use sha2::{Digest, Sha256};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+use super::manifest::{Blob, TEXT_BYTES};
+use super::retry::{Verdict, back_off, chain, judge};
+use super::{Fetched, Reach, credentials};
+use crate::error::FailureKind;
+use crate::fault::Fault;
+use crate::job::Job;
+use crate::source::is_sha256;
+use crate::unpack::{hex, sha256_hex};
+
+/// How registries are spoken to.
+#[derive(Debug, Clone)]
+pub struct RegistryOptions {
+    /// Docker's `config.json` with logins.
+    pub docker_config: Option<PathBuf>,
+    /// How long the first answer of a registry may take before it counts as unreachable.
+    pub connect_timeout: Duration,
+    /// How long such a registry is not asked again.
+    pub unreachable_for: Duration,
+    /// How long a transfer may stand still.
+    pub read_timeout: Duration,
+    /// Tries of one request or transfer that makes no progress.
+    pub tries: u32,
+    /// The wait after the first failed try; it doubles.
+    pub back_off: Duration,
+}
+
+impl Default for RegistryOptions {
+    fn default() -> Self {
+        Self {
+            docker_config: credentials::default_path(),
+            connect_timeout: Duration::from_secs(3),
+            unreachable_for: Duration::from_secs(300),
+            read_timeout: Duration::from_secs(30),
+            tries: 5,
+            back_off: Duration::from_millis(300),
+        }
+    }
+}
+
+const ACCEPT: &[&str] = &[
+    OCI_IMAGE_INDEX_MEDIA_TYPE,
+    OCI_IMAGE_MEDIA_TYPE,
+    IMAGE_MANIFEST_LIST_MEDIA_TYPE,
+    IMAGE_MANIFEST_MEDIA_TYPE,
+];
+/// What a transfer must have moved on by for its tries to count anew.
+const PROGRESS_BYTES: u64 = 64 * 1024;
+const MANIFEST_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) struct Registry {
+    client: Client,
+    reference: Reference,
+    auth: RegistryAuth,
+    tries: u32,
+    back_off: Duration,
+}
+
+impl Registry {
+    /// Makes first contact, which also logs in.
+    pub(super) async fn connect(text: &str, options: &RegistryOptions, reach: &Reach) -> Result<Self, Fault> {
+        let reference: Reference = text.parse().map_err(|e| Fault::refused(format!("{e}")))?;
+        let host = reference.resolve_registry().to_owned();
+        let unreachable = |why: &str| {
+            Fault::new(FailureKind::Unreachable, format!("registry {host} cannot be reached: {why}"))
+        };
+        if let Some(why) = reach.failure(&host) {
+            return Err(unreachable(&format!("{why} (asked a short while ago)")));
+        }
+        let auth = credentials::find(options.docker_config.as_deref(), &reference)?;
+        let client = client(&host, options)?;
+        let registry =
+            Self { client, reference, auth, tries: options.tries.max(1), back_off: options.back_off };
+        match tokio::time::timeout(options.connect_timeout, registry.first_contact()).await {
+            Ok(Ok(())) => Ok(registry),
+            Ok(Err(Contact::Refused(fault))) => Err(fault),
+            Ok(Err(Contact::None(why))) => {
+                reach.fail(&host, &why);
+                Err(unreachable(&why))
+            }
+            Err(_) => {
+                let why = format!("no answer within {} ms", options.connect_timeout.as_millis());
+                reach.fail(&host, &why);
+                Err(unreachable(&why))
+            }
+        }
+    }
+
+    async fn first_contact(&self) -> Result<(), Contact> {
+        let mut tries = 1;
+        loop {
+            let e = match self.client.auth(&self.reference, &self.auth, RegistryOperation::Pull).await {
+                Ok(_) => return Ok(()),
+                Err(e) => e,
+            };
+            match (&e, judge("log in", &e)) {
+                (OciError::RequestError(inner), _) if inner.is_connect() && tries >= 2 => {
+                    return Err(Contact::None(chain(&e)));
+                }
+                (_, (Verdict::Final, fault)) => return Err(Contact::Refused(fault)),
+                (_, (Verdict::Again, _)) if tries >= self.tries => return Err(Contact::None(chain(&e))),
+                (_, (Verdict::Again, _)) => {}
+            }
+            tokio::time::sleep(back_off(self.back_off, tries)).await;
+            tries += 1;
+        }
+    }
+
+    /// A manifest or index: the one with this digest, or the one the reference names.
+    pub(super) async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
+        let reference = match digest {
+            Some(digest) => self.reference.clone_with_digest(digest.to_owned()),
+            None => self.reference.clone(),
+        };
+        let what = format!("manifest {}", reference.whole());
+        let mut tries = 1;
+        loop {
+            let request = self.client.pull_manifest_raw(&reference, &self.auth, ACCEPT);
+            let Ok(answer) = tokio::time::timeout(MANIFEST_LIMIT, request).await else {
+                return Err(Fault::new(
+                    FailureKind::Io,
+                    format!("{what}: took longer than {} s", MANIFEST_LIMIT.as_secs()),
+                ));
+            };
+            match answer {
+                Ok((text, _)) => return check_manifest(&what, &text, reference.digest()),
+                Err(e) => self.wait_or_fail(&what, &e, &mut tries).await?,
+            }
+        }
+    }
+
+    /// A blob into a file of its own, verified.
+    pub(super) async fn blob(&self, blob: &Blob, job: &Job) -> Result<Fetched, Fault> {
+        let scratch = job.scratch()?;
+        let path = scratch.path().join("blob");
+        let mut transfer = Transfer::new(&path, blob, job).await?;
+        let what = format!("blob {}", blob.digest);
+        let mut tries = 1;
+        loop {
+            let before = transfer.got;
+            match self.transfer(&mut transfer).await {
+                Ok(()) => break,
+                Err(Broken::Fault(fault)) => return Err(fault),
+                Err(Broken::Registry(e)) => {
+                    // A transfer that moves on may break any number of times.
+                    if transfer.got >= before + PROGRESS_BYTES {
+                        tries = 1;
+                    }
+                    self.wait_or_fail(&what, &e, &mut tries).await?;
+                }
+            }
+        }
+        transfer.finish().await?;
+        Ok(Fetched::Ours { file: path, _scratch: scratch })
+    }
+
+    async fn transfer(&self, transfer: &mut Transfer<'_>) -> Result<(), Broken> {
+        // Other addresses a manifest names for a layer are not asked.
+        let layer = LayerDescriptor { digest: &transfer.blob.digest, urls: &None };
+        let mut answer = if transfer.got == 0 {
+            self.client.pull_blob_stream(&self.reference, &layer).await?.stream
+        } else {
+            match self.client.pull_blob_stream_partial(&self.reference, &layer, transfer.got, None).await? {
+                BlobResponse::Partial(rest) => rest.stream,
+                BlobResponse::Full(whole) => {
+                    transfer.start_again().await?;
+                    whole.stream
+                }
+            }
+        };
+        while let Some(bytes) = answer.next().await {
+            transfer.write(&bytes.map_err(broken_stream)?).await?;
+        }
+        if transfer.got < transfer.blob.size {
+            let short = format!("the transfer ended after {} of {} bytes", transfer.got, transfer.blob.size);
+            return Err(Broken::Registry(OciError::IoError(std::io::Error::other(short))));
+        }
+        Ok(())
+    }
+
+    async fn wait_or_fail(&self, what: &str, e: &OciError, tries: &mut u32) -> Result<(), Fault> {
+        let (verdict, fault) = judge(what, e);
+        if verdict == Verdict::Final || *tries >= self.tries {
+            return Err(fault);
+        }
+        tracing::info!(reason = %fault, tries = *tries, "registry failed, trying again");
+        tokio::time::sleep(back_off(self.back_off, *tries)).await;
+        *tries += 1;
+        Ok(())
+    }
+}
+
+/// Why first contact came to nothing.
+enum Contact {
+    /// Nobody answered.
+    None(String),
+    /// It answered, and will not have us.
+    Refused(Fault),
+}
+
+/// Why a transfer ended early.
+enum Broken {
+    Registry(OciError),
+    Fault(Fault),
+}
+
+impl From<OciError> for Broken {
+    fn from(e: OciError) -> Self {
+        Self::Registry(e)
+    }
+}
+
+impl From<Fault> for Broken {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// The client verifies digests while streaming; what it found wrong is not to be tried again.
+fn broken_stream(e: std::io::Error) -> Broken {
+    let digest = e.get_ref().is_some_and(|inner| inner.is::<oci_client::errors::DigestError>());
+    if digest { Broken::Fault(Fault::refused(chain(&e))) } else { Broken::Registry(OciError::IoError(e)) }
+}
+
+/// A blob on its way to disk.
+struct Transfer<'a> {
+    blob: &'a Blob,
+    job: &'a Job,
+    file: File,
+    hash: Sha256,
+    got: u64,
+}
+
+impl<'a> Transfer<'a> {
+    async fn new(path: &Path, blob: &'a Blob, job: &'a Job) -> Result<Self, Fault> {
+        let limit = job.budget.limits.unpacked_bytes;
+        if blob.size > limit {
+            return Err(Fault::too_big(format!(
+                "blob {} has {} bytes, allowed are {limit}",
+                blob.digest, blob.size
+            )));
+        }
+        let file = File::create(path).await.map_err(Fault::io("make a work file"))?;
+        Ok(Self { blob, job, file, hash: Sha256::new(), got: 0 })
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let got = self.got + bytes.len() as u64;
+        if got > self.blob.size {
+            return Err(Fault::refused(format!(
+                "blob {} is longer than the {} bytes told",
+                self.blob.digest, self.blob.size
+            )));
+        }
+        self.file.write_all(bytes).await.map_err(Fault::io("write a blob"))?;
+        self.hash.update(bytes);
+        self.got = got;
+        self.job.meter.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    async fn start_again(&mut self) -> Result<(), Fault> {
+        use tokio::io::AsyncSeekExt;
+        self.file.rewind().await.map_err(Fault::io("write a blob"))?;
+        self.file.set_len(0).await.map_err(Fault::io("write a blob"))?;
+        self.job.meter.take_back(self.got);
+        self.hash = Sha256::new();
+        self.got = 0;
+        Ok(())
+    }
+
+    /// A transfer taken up again is verified here only.
+    async fn finish(mut self) -> Result<(), Fault> {
+        self.file.flush().await.map_err(Fault::io("write a blob"))?;
+        let got = format!("sha256:{}", hex(&self.hash.finalize()));
+        if got != self.blob.digest {
+            return Err(Fault::refused(format!(
+                "a blob is not what its digest says: want {}, got {got}",
+                self.blob.digest
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn check_manifest(what: &str, text: &[u8], want: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
+    if text.len() as u64 > TEXT_BYTES {
+        return Err(Fault::too_big(format!("{what} has {} bytes, allowed are {TEXT_BYTES}", text.len())));
+    }
+    let got = format!("sha256:{}", sha256_hex(text));
+    match want.filter(|want| is_sha256(want) && *want != got) {
+        Some(want) => {
+            Err(Fault::refused(format!("{what} is not what its digest says: want {want}, got {got}")))
+        }
+        None => Ok((text.to_vec(), got)),
+    }
+}
+
+fn client(host: &str, options: &RegistryOptions) -> Result<Client, Fault> {
+    // The process may have one installed already, which then is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = ClientConfig {
+        protocol: if is_loopback(host) { ClientProtocol::Http } else { ClientProtocol::Https },
+        connect_timeout: Some(options.connect_timeout),
+        read_timeout: Some(options.read_timeout),
+        user_agent: concat!("sandboxd/", env!("CARGO_PKG_VERSION")),
+        ..ClientConfig::default()
+    };
+    Client::try_from(config).map_err(|e| Fault::tool(format!("no HTTPS client: {}", chain(&e))))
+}
+
+/// Whether a registry is on this machine: the only ones spoken to without TLS.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_spoken_to_in_the_clear() {
+        for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.9.9.9", "[::1]:5000"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in
+            ["quay.io", "localhost.example.com:5000", "10.0.0.1:5000", "127.0.0.1.example.com", "[::2]:5000"]
+        {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Which failures of a registry pass, and how long to wait for that.
+
+use std::error::Error;
+use std::time::Duration;
+
+use oci_client::errors::{OciDistributionError as OciError, OciErrorCode};
+
+use crate::error::FailureKind;
+use crate::fault::Fault;
+
+/// What to do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Again,
+    Final,
+}
+
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long to wait before try number `tries` (from 1): doubling, with up to a half more so that hosts do not march in step.
+pub(super) fn back_off(first: Duration, tries: u32) -> Duration {
+    let wait = first.saturating_mul(1 << tries.saturating_sub(1).min(10)).min(LONGEST_WAIT);
+    // The clock's low digits are random enough to spread tries.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    wait + wait / 2 * (now.subsec_nanos() % 1_000) / 1_000
+}
+
+/// Sorts an error of the registry client.
+pub(super) fn judge(what: &str, e: &OciError) -> (Verdict, Fault) {
+    let (verdict, kind) = match e {
+        OciError::RequestError(_) | OciError::IoError(_) => (Verdict::Again, FailureKind::Io),
+        OciError::ServerError { code, .. } => match code {
+            429 | 500.. => (Verdict::Again, FailureKind::Io),
+            404 => (Verdict::Final, FailureKind::NotFound),
+            401 | 403 => (Verdict::Final, FailureKind::Denied),
+            _ => (Verdict::Final, FailureKind::Io),
+        },
+        OciError::RegistryError { envelope, .. } => by_code(envelope.errors.first().map(|error| &error.code)),
+        OciError::UnauthorizedError { .. } | OciError::AuthenticationFailure(_) => {
+            (Verdict::Final, FailureKind::Denied)
+        }
+        OciError::ImageManifestNotFoundError(_) => (Verdict::Final, FailureKind::NotFound),
+        _ => (Verdict::Final, FailureKind::Refused),
+    };
+    (verdict, Fault::new(kind, format!("{what}: {}", chain(e))))
+}
+
+fn by_code(code: Option<&OciErrorCode>) -> (Verdict, FailureKind) {
+    match code {
+        Some(OciErrorCode::Toomanyrequests) => (Verdict::Again, FailureKind::Io),
+        Some(OciErrorCode::Unauthorized | OciErrorCode::Denied) => (Verdict::Final, FailureKind::Denied),
+        Some(
+            OciErrorCode::BlobUnknown
+            | OciErrorCode::ManifestBlobUnknown
+            | OciErrorCode::ManifestUnknown
+            | OciErrorCode::NameUnknown
+            | OciErrorCode::NotFound,
+        ) => (Verdict::Final, FailureKind::NotFound),
+        _ => (Verdict::Final, FailureKind::Io),
+    }
+}
+
+const SHOWN_CHARS: usize = 500;
+
+/// An error and what caused it, as one bounded line: the text may be a hostile server's.
+pub(super) fn chain(e: &dyn Error) -> String {
+    let mut text = e.to_string();
+    let mut cause = e.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.ends_with(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(SHOWN_CHARS).map(plain).collect()
+}

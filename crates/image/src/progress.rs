@@ -1,0 +1,113 @@
+//! How far a pull is, told to every caller that waits for it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a pull is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Asking the source what the image consists of.
+    Resolving,
+    /// Fetching and unpacking; the bytes are those of the packed layers.
+    Fetching,
+    /// Building a Debian root; no byte counts are known.
+    Building,
+    /// Writing to disk for good.
+    Storing,
+}
+
+/// One report. `done_bytes` never passes `total_bytes`; both are 0 where no size is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    pub image: String,
+    pub source: String,
+    pub stage: Stage,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// Called on the pull's own task: it must return at once.
+pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
+
+const REPORT_EVERY_BYTES: u64 = 256 * 1024;
+/// More listeners of one pull than this are served the result, but no progress.
+const LISTENERS: usize = 1_024;
+
+/// Gathers the bytes of one pull and passes them on, at most every 256 KiB.
+pub(crate) struct Meter {
+    image: String,
+    state: Mutex<(String, Stage)>,
+    done: AtomicU64,
+    total: AtomicU64,
+    reported: AtomicU64,
+    listeners: Mutex<Vec<ProgressFn>>,
+}
+
+impl Meter {
+    pub(crate) fn new(image: &str) -> Self {
+        Self {
+            image: image.to_owned(),
+            state: Mutex::new((String::new(), Stage::Resolving)),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
+            listeners: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn listen(&self, listener: ProgressFn) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        if listeners.len() < LISTENERS {
+            listeners.push(listener);
+        }
+    }
+
+    /// A source is begun; counts start again.
+    pub(crate) fn begin(&self, source: &str) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = (source.to_owned(), Stage::Resolving);
+        for counter in [&self.done, &self.total, &self.reported] {
+            counter.store(0, Relaxed);
+        }
+        self.report();
+    }
+
+    pub(crate) fn stage(&self, stage: Stage) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = stage;
+        self.report();
+    }
+
+    pub(crate) fn expect_bytes(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        let done = self.done.fetch_add(bytes, Relaxed) + bytes;
+        let last = self.reported.load(Relaxed);
+        if done >= last + REPORT_EVERY_BYTES || done == self.total.load(Relaxed) {
+            self.reported.store(done, Relaxed);
+            self.report();
+        }
+    }
+
+    /// Bytes that have to be fetched again.
+    pub(crate) fn take_back(&self, bytes: u64) {
+        self.done.fetch_sub(bytes, Relaxed);
+        self.reported.store(self.done.load(Relaxed), Relaxed);
+    }
+
+    fn report(&self) {
+        let (source, stage) = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let total_bytes = self.total.load(Relaxed);
+        let done_bytes = self.done.load(Relaxed).min(total_bytes);
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for listener in listeners {
+            listener(Progress {
+                image: self.image.clone(),
+                source: source.clone(),
+                stage,
+                done_bytes,
+                total_bytes,
+            });
+        }
+    }
+}

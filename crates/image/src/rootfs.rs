@@ -1,0 +1,72 @@
+//! A root file system of this host as an image of one layer: a tar as it is, or a directory by way of a tar made of it in
+//! a fixed order. Either way the layer's name is the tar's digest and the same checks apply.
+
+mod walk;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::FailureKind;
+use crate::fault::Fault;
+use crate::image::ImageConfig;
+use crate::job::{Job, Outcome};
+use crate::progress::Stage;
+use crate::unpack::{Rules, Unpacked, Whiteouts, unpack};
+
+pub(crate) use walk::Form;
+
+/// What programs are looked for in where an image does not say.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+pub(crate) fn plain_config() -> ImageConfig {
+    ImageConfig { env: vec![("PATH".to_owned(), PATH.to_owned())], workdir: None, user: None }
+}
+
+pub(crate) async fn import(job: &Job, path: &Path) -> Result<Outcome, Fault> {
+    let missing = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            Fault::new(FailureKind::NotFound, format!("{} is not there", path.display()))
+        }
+        _ => Fault::io(format!("open {}", path.display()))(e),
+    };
+    let meta = tokio::fs::metadata(path).await.map_err(missing)?;
+    job.meter.stage(Stage::Fetching);
+    let (unpacked, scratch) = if meta.is_dir() {
+        let dir = path.to_path_buf();
+        job.unpack_with(Whiteouts::Refuse, move |tree, rules| copy_dir(dir, Form::Root, tree, rules)).await?
+    } else if meta.is_file() {
+        job.unpack_file(path.to_path_buf(), Whiteouts::Refuse).await?
+    } else {
+        return Err(Fault::refused(format!("{} is neither a file nor a directory", path.display())));
+    };
+    check_root(&scratch.path().join(crate::layers::TREE), path)?;
+    let digest = format!("sha256:{}", unpacked.blob_id);
+    let layers = vec![job.adopt(&unpacked.diff_id, scratch).await?];
+    Ok(Outcome { digest, layers, config: plain_config(), stand_in: None, versions: vec![], built: vec![] })
+}
+
+/// An empty archive, or one of something else, is found out now rather than when a sandbox does not start.
+fn check_root(tree: &Path, path: &Path) -> Result<(), Fault> {
+    let has = |name: &str| tree.join(name).symlink_metadata().is_ok();
+    if has("bin") || has("usr") {
+        return Ok(());
+    }
+    Err(Fault::refused(format!(
+        "{} holds no root file system: there is neither /bin nor /usr in it",
+        path.display()
+    )))
+}
+
+/// Unpacks a directory by way of a tar that is never stored.
+pub(crate) fn copy_dir(dir: PathBuf, form: Form, tree: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
+    let (reader, writer) = std::io::pipe().map_err(Fault::io("make a pipe"))?;
+    let name = dir.display().to_string();
+    let thread = std::thread::Builder::new().name("image-walk".to_owned());
+    let walker =
+        thread.spawn(move || walk::write_tar(&dir, form, writer)).map_err(Fault::io("start a thread"))?;
+    let unpacked = unpack(reader, tree, rules);
+    let walked = walker.join().map_err(|_| Fault::refused(format!("{name} cannot be read")))?;
+    // What stops the reader breaks the writer's pipe: the reader's reason is the true one.
+    let unpacked = unpacked?;
+    walked.map_err(Fault::io(format!("read {name}")))?;
+    Ok(unpacked)
+}

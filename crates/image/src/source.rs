@@ -1,0 +1,199 @@
+//! Where an image can come from, as the configuration writes it. Pure: nothing here looks at the disk or the network.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::ImageError;
+
+/// One place an image can be had from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// An image in an OCI registry, its registry named.
+    Registry { reference: String },
+    /// A directory in the OCI image layout.
+    OciLayout { dir: PathBuf, select: LayoutSelect },
+    /// A tar (plain, gzip or zstd) or a directory, by what is found there.
+    Rootfs { path: PathBuf },
+    /// A Debian root, built here. `node22` among the packages adds Node 22 and npm.
+    Debian { suite: String, packages: Vec<String> },
+}
+
+/// Which of a layout's images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LayoutSelect {
+    /// The only one for this machine.
+    Only,
+    /// The one with this `org.opencontainers.image.ref.name`.
+    Tag(String),
+    /// The one with this digest.
+    Digest(String),
+}
+
+const SOURCE_CHARS: usize = 4_096;
+const PACKAGES: usize = 256;
+
+impl FromStr for Source {
+    type Err = ImageError;
+
+    fn from_str(text: &str) -> Result<Self, ImageError> {
+        let parsed = if text.len() > SOURCE_CHARS {
+            Err(format!("it is longer than {SOURCE_CHARS} bytes"))
+        } else if text.contains(|c: char| c.is_control()) {
+            Err("it has a control character".to_owned())
+        } else if let Some(rest) = text.strip_prefix("oci-layout:") {
+            layout(rest)
+        } else if let Some(rest) = text.strip_prefix("rootfs:") {
+            rootfs(rest)
+        } else if let Some(rest) = text.strip_prefix("debian:") {
+            debian(rest)
+        } else {
+            registry(text)
+        };
+        parsed.map_err(|reason| ImageError::BadSource { text: text.chars().take(200).collect(), reason })
+    }
+}
+
+fn layout(rest: &str) -> Result<Source, String> {
+    let (dir, select) = match rest.rsplit_once('@') {
+        Some((dir, digest)) if is_sha256(digest) => (dir, LayoutSelect::Digest(digest.to_owned())),
+        Some((_, digest)) if digest.starts_with("sha256:") => {
+            return Err(format!("{digest:?} is not sha256: and 64 hexadecimal digits"));
+        }
+        _ => match rest.rsplit_once(':') {
+            Some((dir, tag)) if !tag.contains('/') && !tag.is_empty() => {
+                (dir, LayoutSelect::Tag(tag.to_owned()))
+            }
+            _ => (rest, LayoutSelect::Only),
+        },
+    };
+    if dir.is_empty() {
+        return Err("oci-layout: needs a directory".to_owned());
+    }
+    Ok(Source::OciLayout { dir: PathBuf::from(dir), select })
+}
+
+fn rootfs(rest: &str) -> Result<Source, String> {
+    if rest.is_empty() {
+        return Err("rootfs: needs the path of a tar or a directory".to_owned());
+    }
+    Ok(Source::Rootfs { path: PathBuf::from(rest) })
+}
+
+fn debian(rest: &str) -> Result<Source, String> {
+    let mut parts = rest.split('+');
+    let suite = parts.next().unwrap_or_default();
+    if !word(suite, "-.") {
+        return Err(format!("{suite:?} is not a Debian suite such as bookworm"));
+    }
+    let packages: Vec<String> = parts.map(str::to_owned).collect();
+    if packages.len() > PACKAGES {
+        return Err(format!("it names {} packages, allowed are {PACKAGES}", packages.len()));
+    }
+    match packages.iter().find(|package| package.len() < 2 || !word(package, "-.")) {
+        Some(bad) => Err(format!(
+            "{bad:?} is not a Debian package name (a name with a plus sign cannot be given: name a package that depends on it)"
+        )),
+        None => Ok(Source::Debian { suite: suite.to_owned(), packages }),
+    }
+}
+
+/// Lower-case letters, digits and `more`, beginning with a letter or digit, so never an option of a command.
+fn word(text: &str, more: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= 100 && text.starts_with(plain) && text.chars().all(|c| plain(c) || more.contains(c))
+}
+
+fn registry(text: &str) -> Result<Source, String> {
+    // Without its registry a misspelt prefix would be looked for in a registry nobody meant.
+    let host = text.split_once('/').map(|(host, _)| host);
+    if !host.is_some_and(|host| host == "localhost" || host.contains(['.', ':'])) {
+        return Err("an image reference must begin with its registry".to_owned());
+    }
+    let reference: oci_client::Reference = text.parse().map_err(|e| format!("{e}"))?;
+    if let Some(digest) = reference.digest()
+        && !is_sha256(digest)
+    {
+        return Err(format!("{digest:?} is not sha256: and 64 hexadecimal digits"));
+    }
+    Ok(Source::Registry { reference: text.to_owned() })
+}
+
+/// Whether this is `sha256:` and 64 lower-case hexadecimal digits: the one form that reaches paths and addresses.
+pub(crate) fn is_sha256(digest: &str) -> bool {
+    digest.strip_prefix("sha256:").is_some_and(is_hex64)
+}
+
+pub(crate) fn is_hex64(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Registry { reference } => f.write_str(reference),
+            Self::OciLayout { dir, select } => {
+                write!(f, "oci-layout:{}", dir.display())?;
+                match select {
+                    LayoutSelect::Only => Ok(()),
+                    LayoutSelect::Tag(tag) => write!(f, ":{tag}"),
+                    LayoutSelect::Digest(digest) => write!(f, "@{digest}"),
+                }
+            }
+            Self::Rootfs { path } => write!(f, "rootfs:{}", path.display()),
+            Self::Debian { suite, packages } => {
+                write!(f, "debian:{suite}")?;
+                packages.iter().try_for_each(|package| write!(f, "+{package}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_shown() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for text in [
+            "docker.io/library/ubuntu:24.04",
+            "localhost:5000/a/b:c",
+            "127.0.0.1:5000/a",
+            "oci-layout:/srv/x",
+            "oci-layout:/srv/x:tag",
+            &format!("oci-layout:/srv/x@{digest}"),
+            &format!("quay.io/a/b@{digest}"),
+            "rootfs:/srv/a:b.tar",
+            "debian:bookworm",
+            "debian:bookworm+git+python3-venv",
+        ] {
+            assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_and_what_is_allowed_is_said() {
+        for text in [
+            "",
+            "ubuntu:24.04",
+            "library/ubuntu",
+            "rootf:/x",
+            "rootfs:",
+            "oci-layout:",
+            "oci-layout:/x@sha256:abc",
+            "quay.io/a@sha512:abc",
+            "debian:",
+            "debian:-o+git",
+            "debian:bookworm+",
+            "debian:bookworm+g++",
+            "debian:bookworm+--hook",
+            "debian:bookworm+a b",
+            "quay.io/UPPER",
+            "rootfs:/a\nb",
+        ] {
+            let refused = text.parse::<Source>().expect_err(text).to_string();
+            assert!(refused.contains("debian:SUITE"), "{refused}");
+        }
+    }
+}

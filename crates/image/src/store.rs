@@ -1,0 +1,263 @@
+//! The image directory on disk, and the only module that changes it.
+//!
+//! ```text
+//! layers/<sha256 of the tar>/   unpacked trees, complete from the moment they are there
+//! images/<name>.json            records; a record's layers exist
+//! builds/<sha256 of key>.json   which layer a Debian build gave, so that it is not built twice
+//! tmp/<process>/                work in hand of one process, locked by it while it lives
+//! lock                          shared by every pull, exclusive for collecting garbage
+//! ```
+//! Layers and records come into place by rename after they were synced. A process that dies leaves its `tmp` directory,
+//! unlocked, and the next [`Store::open`] of any process removes it.
+
+mod record;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use tempfile::TempDir;
+
+pub(crate) use record::Record;
+
+use crate::source::is_hex64;
+
+pub(crate) struct Store {
+    root: PathBuf,
+    area: PathBuf,
+    /// Holds the lock on `area` for as long as this process uses it.
+    _area_lock: OwnedFd,
+}
+
+impl Store {
+    /// Makes the directories, takes a work area, and removes those of processes that died.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        for dir in ["layers", "images", "builds", "tmp"] {
+            std::fs::create_dir_all(root.join(dir))?;
+        }
+        // Layers hold setuid programs; only root may walk in.
+        std::fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        let root = root.canonicalize()?;
+        // One process at a time, else a new area could be swept between its making and its locking.
+        let _opening = lock_file(&root.join("tmp.lock"), FlockOperation::LockExclusive)?;
+        sweep(&root.join("tmp"))?;
+        let area = tempfile::Builder::new().prefix("p").tempdir_in(root.join("tmp"))?.keep();
+        let area_lock = open_dir(&area)?;
+        flock(&area_lock, FlockOperation::LockExclusive)?;
+        Ok(Self { root, area, _area_lock: area_lock })
+    }
+
+    pub(crate) fn layer_path(&self, id: &str) -> PathBuf {
+        self.root.join("layers").join(id)
+    }
+
+    pub(crate) fn has_layer(&self, id: &str) -> bool {
+        is_hex64(id) && self.layer_path(id).is_dir()
+    }
+
+    /// A directory to work in, gone when dropped.
+    pub(crate) fn scratch(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix("w").tempdir_in(&self.area)
+    }
+
+    /// Taken for the whole of a pull: no layer disappears while it is held. Blocks while another process collects.
+    pub(crate) fn lock_for_use(&self) -> io::Result<File> {
+        lock_file(&self.root.join("lock"), FlockOperation::LockShared)
+    }
+
+    /// Taken to remove layers; `None` while any process pulls.
+    pub(crate) fn lock_for_removal(&self) -> io::Result<Option<File>> {
+        match lock_file(&self.root.join("lock"), FlockOperation::NonBlockingLockExclusive) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Puts unpacked trees into place. Afterwards they survive a loss of power.
+    pub(crate) fn commit_layers(&self, trees: &[(String, PathBuf)]) -> io::Result<()> {
+        if trees.is_empty() {
+            return Ok(());
+        }
+        let layers = open_dir(&self.root.join("layers"))?;
+        rustix::fs::syncfs(&layers)?;
+        for (id, tree) in trees {
+            match std::fs::rename(tree, self.layer_path(id)) {
+                Err(e) if self.has_layer(id) => {
+                    tracing::debug!(layer = %id, error = %e, "layer is there already");
+                }
+                other => other?,
+            }
+        }
+        Ok(rustix::fs::fsync(&layers)?)
+    }
+
+    pub(crate) fn write_record(&self, record: &Record) -> io::Result<()> {
+        self.write_json(&self.record_path(&record.name), record)
+    }
+
+    /// Every readable record whose layers are all there. What cannot be read is logged and left for a person.
+    pub(crate) fn records(&self) -> io::Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for entry in std::fs::read_dir(self.root.join("images"))? {
+            let path = entry?.path();
+            match read_json::<Record>(&path) {
+                Ok(record) if self.record_path(&record.name) != path => {
+                    tracing::warn!(path = %path.display(), name = %record.name, "image record under another name ignored");
+                }
+                Ok(record) => match record.layers.iter().find(|id| !self.has_layer(id)) {
+                    None => records.push(record),
+                    Some(layer) => {
+                        tracing::warn!(image = %record.name, %layer, "image record ignored: a layer is gone");
+                    }
+                },
+                Err(e) => tracing::warn!(path = %path.display(), error = %e, "image record ignored"),
+            }
+        }
+        Ok(records)
+    }
+
+    pub(crate) fn record(&self, name: &str) -> Option<Record> {
+        let record = read_json::<Record>(&self.record_path(name)).ok()?;
+        (record.name == name && record.layers.iter().all(|id| self.has_layer(id))).then_some(record)
+    }
+
+    /// Whether there was one.
+    pub(crate) fn remove_record(&self, name: &str) -> io::Result<bool> {
+        match std::fs::remove_file(self.record_path(name)) {
+            Ok(()) => sync_dir(&self.root.join("images")).map(|()| true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The layer an earlier build of `key` gave, if it is still there.
+    pub(crate) fn built(&self, key: &str) -> Option<String> {
+        let (have, id) = read_json::<(String, String)>(&self.build_path(key)).ok()?;
+        (have == key && self.has_layer(&id)).then_some(id)
+    }
+
+    pub(crate) fn write_built(&self, key: &str, layer: &str) -> io::Result<()> {
+        self.write_json(&self.build_path(key), &(key, layer))
+    }
+
+    /// Names of all layers, for collecting garbage.
+    pub(crate) fn layer_ids(&self) -> io::Result<Vec<String>> {
+        let names = std::fs::read_dir(self.root.join("layers"))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()?;
+        Ok(names.into_iter().filter(|name| is_hex64(name)).collect())
+    }
+
+    /// Takes a layer out of place at once; its files go when the directory returned is dropped.
+    pub(crate) fn take_out_layer(&self, id: &str) -> io::Result<TempDir> {
+        let grave = self.scratch()?;
+        std::fs::rename(self.layer_path(id), grave.path().join("tree"))?;
+        Ok(grave)
+    }
+
+    /// Removes the notes of builds whose layers are gone.
+    pub(crate) fn forget_lost_builds(&self) -> io::Result<()> {
+        for entry in std::fs::read_dir(self.root.join("builds"))? {
+            let path = entry?.path();
+            let kept = read_json::<(String, String)>(&path).is_ok_and(|(_, id)| self.has_layer(&id));
+            if !kept {
+                std::fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record_path(&self, name: &str) -> PathBuf {
+        self.root.join("images").join(format!("{}.json", encode(name)))
+    }
+
+    fn build_path(&self, key: &str) -> PathBuf {
+        self.root.join("builds").join(format!("{}.json", crate::unpack::sha256_hex(key.as_bytes())))
+    }
+
+    fn write_json(&self, path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.area)?;
+        file.write_all(&serde_json::to_vec_pretty(value)?)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        sync_dir(path.parent().unwrap_or(&self.root))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.area) {
+            tracing::warn!(area = %self.area.display(), error = %e, "image work area stays until the next start");
+        }
+    }
+}
+
+/// Bytes on disk below `dir`, a file with several names counted once.
+pub(crate) fn tree_bytes(dir: &Path) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut bytes = 0;
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let meta = entry.metadata()?;
+            if meta.is_dir() {
+                open.push(entry.path());
+            }
+            bytes +=
+                if meta.is_dir() { meta.blocks() * 512 } else { meta.blocks() * 512 / meta.nlink().max(1) };
+        }
+    }
+    Ok(bytes)
+}
+
+/// A file name for an image name: what is not a letter, digit, dot, dash or underscore becomes `%` and two digits.
+fn encode(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02x}") }).collect()
+}
+
+/// Removes the areas of processes that died: those nobody holds a lock on.
+fn sweep(tmp: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(tmp)? {
+        let path = entry?.path();
+        if !path.is_dir() {
+            std::fs::remove_file(&path)?;
+            continue;
+        }
+        if flock(&open_dir(&path)?, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            tracing::info!(path = %path.display(), "removing what a dead process left");
+            std::fs::remove_dir_all(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn lock_file(path: &Path, operation: FlockOperation) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    flock(&file, operation)?;
+    Ok(file)
+}
+
+fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+fn sync_dir(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::fsync(open_dir(path)?)?)
+}
+
+const RECORD_BYTES: u64 = 4 << 20;
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<T> {
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, RECORD_BYTES), &mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+#[cfg(test)]
+mod tests;

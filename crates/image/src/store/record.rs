@@ -1,0 +1,38 @@
+//! The record of an image: what is written beside its layers, and all that is needed to use it again.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::image::{Image, ImageConfig};
+use crate::store::Store;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) source: String,
+    pub(crate) digest: String,
+    /// Topmost first.
+    pub(crate) layers: Vec<String>,
+    pub(crate) config: ImageConfig,
+    pub(crate) stand_in: Option<String>,
+    pub(crate) versions: Vec<(String, String)>,
+    pub(crate) size_bytes: u64,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) created_at: OffsetDateTime,
+}
+
+impl Record {
+    pub(crate) fn into_image(self, store: &Store) -> Image {
+        Image {
+            layers: self.layers.iter().map(|id| store.layer_path(id)).collect(),
+            name: self.name,
+            source: self.source,
+            digest: self.digest,
+            config: self.config,
+            stand_in: self.stand_in,
+            versions: self.versions,
+            size_bytes: self.size_bytes,
+            created_at: self.created_at,
+        }
+    }
+}

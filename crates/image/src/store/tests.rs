@@ -1,0 +1,88 @@
+use super::*;
+
+fn record(name: &str, layers: &[&str]) -> Record {
+    Record {
+        name: name.to_owned(),
+        source: "rootfs:/x".to_owned(),
+        digest: String::new(),
+        layers: layers.iter().map(|id| (*id).to_owned()).collect(),
+        config: crate::ImageConfig::default(),
+        stand_in: None,
+        versions: vec![],
+        size_bytes: 0,
+        created_at: time::OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+#[test]
+fn a_dead_process_area_is_swept_and_a_living_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let living = Store::open(dir.path()).unwrap();
+    let work = living.scratch().unwrap();
+    std::fs::create_dir_all(dir.path().join("tmp/pdead/w1/tree")).unwrap();
+    std::fs::write(dir.path().join("tmp/stray"), "x").unwrap();
+    let second = Store::open(dir.path()).unwrap();
+    assert!(!dir.path().join("tmp/pdead").exists());
+    assert!(!dir.path().join("tmp/stray").exists());
+    assert!(work.path().exists());
+    drop((second, work, living));
+    assert_eq!(std::fs::read_dir(dir.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn records_of_lost_layers_and_broken_records_do_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let id = "a".repeat(64);
+    std::fs::create_dir(store.layer_path(&id)).unwrap();
+    store.write_record(&record("good/one:1", &[&id])).unwrap();
+    store.write_record(&record("lost", &[&"b".repeat(64)])).unwrap();
+    store.write_record(&record("escaping", &["../layers"])).unwrap();
+    std::fs::write(dir.path().join("images/half.json"), "{\"name\":").unwrap();
+    std::fs::copy(dir.path().join("images/good%2fone%3a1.json"), dir.path().join("images/other.json"))
+        .unwrap();
+    let names: Vec<_> = store.records().unwrap().into_iter().map(|r| r.name).collect();
+    assert_eq!(names, ["good/one:1"]);
+    assert!(store.record("good/one:1").is_some());
+    assert!(store.record("lost").is_none());
+}
+
+#[test]
+fn a_layer_that_is_there_already_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let id = "c".repeat(64);
+    for text in ["first", "second"] {
+        let work = store.scratch().unwrap();
+        let tree = work.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("f"), text).unwrap();
+        store.commit_layers(&[(id.clone(), tree)]).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(store.layer_path(&id).join("f")).unwrap(), "first");
+}
+
+#[test]
+fn removal_waits_for_pulls_and_pulls_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (Store::open(dir.path()).unwrap(), Store::open(dir.path()).unwrap());
+    let pulls = (one.lock_for_use().unwrap(), two.lock_for_use().unwrap());
+    assert!(one.lock_for_removal().unwrap().is_none());
+    drop(pulls);
+    assert!(one.lock_for_removal().unwrap().is_some());
+}
+
+#[test]
+fn a_build_is_remembered_while_its_layer_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let id = "d".repeat(64);
+    std::fs::create_dir(store.layer_path(&id)).unwrap();
+    store.write_built("key", &id).unwrap();
+    assert_eq!(store.built("key"), Some(id.clone()));
+    assert_eq!(store.built("other"), None);
+    drop(store.take_out_layer(&id).unwrap());
+    assert_eq!(store.built("key"), None);
+    store.forget_lost_builds().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path().join("builds")).unwrap().count(), 0);
+}

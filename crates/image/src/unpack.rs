@@ -1,0 +1,91 @@
+//! A tar from anywhere into a directory, in the form overlayfs wants its lower layers. Called on blocking threads by
+//! everything that makes a layer.
+//!
+//! The archive is hostile. Nothing it says reaches outside the directory: every parent is looked up by the kernel with
+//! the directory as its root (`openat2`, `RESOLVE_IN_ROOT`), and the last component is never followed. It cannot plant
+//! devices or the attributes overlayfs trusts, and it pays for every byte and entry from a [`Budget`]. Memory is bounded
+//! whatever it holds. A failure leaves a half-filled directory that the caller throws away.
+
+mod entry;
+mod name;
+mod stream;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::error::FailureKind;
+use crate::fault::Fault;
+use crate::limits::Budget;
+
+use entry::Unpacker;
+use stream::{Gate, Packed};
+
+pub(crate) use stream::{hex, sha256_hex};
+
+/// What names beginning with `.wh.` mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whiteouts {
+    /// Removals of what lower layers have (OCI layers).
+    Honour,
+    /// Nothing we take: the archive is a whole root.
+    Refuse,
+}
+
+/// How to unpack.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    pub(crate) whiteouts: Whiteouts,
+    pub(crate) budget: Arc<Budget>,
+    /// Set to end early.
+    pub(crate) cancelled: Arc<AtomicBool>,
+}
+
+/// What an archive was, known once it was read to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unpacked {
+    /// SHA-256 of the tar, in hexadecimal.
+    pub(crate) diff_id: String,
+    /// SHA-256 of the bytes as they came, packed or not.
+    pub(crate) blob_id: String,
+}
+
+/// Unpacks a tar, packed with gzip, zstd or not at all, into the empty directory `into`.
+pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
+    let packed = Packed::open(input)?;
+    let gate = Gate::new(packed, rules);
+    let allowance = gate.allowance();
+    let mut archive = tar::Archive::new(gate);
+    let mut unpacker = Unpacker::new(into, rules)?;
+    {
+        let mut entries = archive.entries().map_err(unreadable)?;
+        loop {
+            // Headers go to memory before the library shows them to us: bound what it may read for one.
+            allowance.headers();
+            let Some(entry) = entries.next() else { break };
+            let mut entry = entry.map_err(unreadable)?;
+            allowance.data();
+            if rules.cancelled.load(Relaxed) {
+                return Err(Fault::new(FailureKind::Io, "unpacking was stopped"));
+            }
+            unpacker.place(&mut entry)?;
+            std::io::copy(&mut entry, &mut std::io::sink()).map_err(unreadable)?;
+        }
+    }
+    unpacker.finish()?;
+    allowance.data();
+    archive.into_inner().finish()
+}
+
+/// An error of the archive's reader: a limit of ours, or an archive that is broken.
+fn unreadable(e: std::io::Error) -> Fault {
+    match e.downcast::<Fault>() {
+        Ok(fault) => fault,
+        Err(e) => Fault::refused(format!("the archive cannot be read: {e}")),
+    }
+}

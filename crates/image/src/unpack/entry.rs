@@ -1,0 +1,228 @@
+//! One entry of an archive after another into the [`Tree`]: which kinds are taken, and what of their attributes.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use rustix::fs::Timespec;
+use tar::EntryType;
+
+use super::name::{self, Meaning, Name, show};
+use super::tree::{self, Meta, Tree};
+use super::{Rules, unreadable};
+use crate::fault::Fault;
+
+/// The highest owner a sandbox's user namespace maps.
+const HIGHEST_ID: u64 = 65_535;
+/// Names of directories kept until the end, to set their times again.
+const DIRECTORY_NAME_BYTES: usize = 64 << 20;
+const COPY_BYTES: usize = 128 * 1024;
+/// What ext4 can hold as a time.
+const LATEST_SECOND: u64 = 15_032_385_535;
+
+pub(super) struct Unpacker<'a> {
+    tree: Tree,
+    rules: &'a Rules,
+    directories: Vec<(Vec<u8>, Timespec)>,
+    directory_name_bytes: usize,
+    buffer: Vec<u8>,
+}
+
+type Entry<'a, R> = tar::Entry<'a, R>;
+
+impl<'a> Unpacker<'a> {
+    pub(super) fn new(into: &Path, rules: &'a Rules) -> Result<Self, Fault> {
+        let tree = Tree::open(into)?;
+        Ok(Self { tree, rules, directories: vec![], directory_name_bytes: 0, buffer: vec![0; COPY_BYTES] })
+    }
+
+    pub(super) fn place<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<(), Fault> {
+        self.rules.budget.take_entry()?;
+        if entry.header().entry_type() == EntryType::XGlobalHeader {
+            return Ok(());
+        }
+        let path = entry.path_bytes().into_owned();
+        let (pax_mtime, xattrs) = extensions(entry, &path)?;
+        let name = name::parse(&path, &self.rules.budget.limits)?;
+        let meta = Meta { xattrs, ..meta(entry, &path, pax_mtime)? };
+        let Some(last) = &name.last else { return self.root(entry.header().entry_type(), &name, &meta) };
+        match name::meaning(last, self.rules.whiteouts)? {
+            Meaning::Itself => self.itself(entry, &path, &name, last, &meta),
+            Meaning::Opaque => self.tree.opaque(&name),
+            Meaning::Gone(gone) => self.tree.whiteout(&name, &gone),
+            Meaning::Nothing => Ok(()),
+        }
+    }
+
+    fn root(&mut self, kind: EntryType, name: &Name, meta: &Meta) -> Result<(), Fault> {
+        if kind != EntryType::Directory {
+            return Err(Fault::refused("the archive has an entry for its root that is not a directory"));
+        }
+        self.remember(b"", meta.mtime)?;
+        self.tree.directory(name, meta)
+    }
+
+    fn itself<R: Read>(
+        &mut self,
+        entry: &mut Entry<'_, R>,
+        path: &[u8],
+        name: &Name,
+        last: &[u8],
+        meta: &Meta,
+    ) -> Result<(), Fault> {
+        match entry.header().entry_type() {
+            // Archives from before POSIX mark a directory by a slash only.
+            EntryType::Regular if path.ends_with(b"/") => self.directory(path, name, meta),
+            EntryType::Directory => self.directory(path, name, meta),
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.file(entry, name, last, meta)
+            }
+            EntryType::Symlink => {
+                let target = link_target(entry, path)?;
+                self.tree.symlink(name, last, &target, meta)
+            }
+            EntryType::Link => {
+                let target = name::parse(&link_target(entry, path)?, &self.rules.budget.limits)?;
+                self.tree.hard_link(name, last, &target)
+            }
+            EntryType::Fifo => self.tree.fifo(name, last, meta),
+            EntryType::Char | EntryType::Block => Err(Fault::refused(format!(
+                "{} is a device; make the archive without device nodes (a sandbox has its own /dev)",
+                show(path)
+            ))),
+            other => {
+                let kind = char::from(other.as_byte()).escape_default().to_string();
+                Err(Fault::refused(format!("{} is an entry of the unknown type {kind:?}", show(path))))
+            }
+        }
+    }
+
+    fn directory(&mut self, path: &[u8], name: &Name, meta: &Meta) -> Result<(), Fault> {
+        self.remember(path, meta.mtime)?;
+        self.tree.directory(name, meta)
+    }
+
+    fn remember(&mut self, path: &[u8], mtime: Timespec) -> Result<(), Fault> {
+        self.directory_name_bytes += path.len() + size_of::<(Vec<u8>, Timespec)>();
+        if self.directory_name_bytes > DIRECTORY_NAME_BYTES {
+            return Err(Fault::too_big("the names of the archive's directories take more than 64 MiB"));
+        }
+        self.directories.push((path.to_vec(), mtime));
+        Ok(())
+    }
+
+    fn file<R: Read>(
+        &mut self,
+        entry: &mut Entry<'_, R>,
+        name: &Name,
+        last: &[u8],
+        meta: &Meta,
+    ) -> Result<(), Fault> {
+        let size = entry.size();
+        self.rules.budget.take_bytes(size)?;
+        let mut file = self.tree.file(name, last)?;
+        let sparse = entry.header().entry_type() == EntryType::GNUSparse;
+        let mut left = size;
+        while left > 0 {
+            let want = usize::try_from(left).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            let n = entry.read(&mut self.buffer[..want]).map_err(unreadable)?;
+            if n == 0 {
+                return Err(Fault::refused(format!("the archive ends within {}", show(last))));
+            }
+            write(&mut file, &self.buffer[..n], sparse)
+                .map_err(Fault::io(format!("write {}", show(last))))?;
+            left -= n as u64;
+        }
+        if sparse {
+            file.set_len(size).map_err(Fault::io(format!("write {}", show(last))))?;
+        }
+        tree::apply(&file, name, meta)
+    }
+
+    /// Sets the directories' times, which filling them changed; the deepest last made first.
+    pub(super) fn finish(self) -> Result<(), Fault> {
+        self.directories.iter().rev().try_for_each(|(path, mtime)| self.tree.touch_directory(path, *mtime))
+    }
+}
+
+fn write(file: &mut File, bytes: &[u8], sparse: bool) -> std::io::Result<()> {
+    if sparse && bytes.iter().all(|b| *b == 0) {
+        let skip = i64::try_from(bytes.len()).map_err(std::io::Error::other)?;
+        return file.seek(SeekFrom::Current(skip)).map(drop);
+    }
+    file.write_all(bytes)
+}
+
+fn link_target<R: Read>(entry: &Entry<'_, R>, path: &[u8]) -> Result<Vec<u8>, Fault> {
+    match entry.link_name_bytes() {
+        Some(target) if !target.is_empty() && !target.contains(&0) && target.len() < 4_096 => {
+            Ok(target.into_owned())
+        }
+        _ => Err(Fault::refused(format!("{} is a link without a usable target", show(path)))),
+    }
+}
+
+fn meta<R: Read>(entry: &Entry<'_, R>, path: &[u8], pax_mtime: Option<Timespec>) -> Result<Meta, Fault> {
+    let header = entry.header();
+    let broken = |e: std::io::Error| Fault::refused(format!("the header of {} is broken: {e}", show(path)));
+    let id = |what: &str, id: u64| match u32::try_from(id) {
+        Ok(small) if id <= HIGHEST_ID => Ok(small),
+        _ => Err(Fault::refused(format!(
+            "{} belongs to {what} {id}; allowed are 0 to {HIGHEST_ID}",
+            show(path)
+        ))),
+    };
+    let seconds = header.mtime().map_err(broken)?.min(LATEST_SECOND);
+    let mtime = Timespec { tv_sec: i64::try_from(seconds).unwrap_or(0), tv_nsec: 0 };
+    Ok(Meta {
+        uid: id("user", header.uid().map_err(broken)?)?,
+        gid: id("group", header.gid().map_err(broken)?)?,
+        mode: header.mode().map_err(broken)? & 0o7777,
+        mtime: pax_mtime.unwrap_or(mtime),
+        xattrs: vec![],
+    })
+}
+
+type Extensions = (Option<Timespec>, Vec<(String, Vec<u8>)>);
+
+/// The extended header's time and attributes. The tar library itself applies its path, link, size and owner.
+fn extensions<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Extensions, Fault> {
+    let (mut mtime, mut xattrs) = (None, vec![]);
+    let Some(records) = entry.pax_extensions().map_err(unreadable)? else { return Ok((None, xattrs)) };
+    for record in records {
+        // Readers disagree on what follows a broken record, which is a way to smuggle.
+        let record = record
+            .map_err(|e| Fault::refused(format!("the extended header of {} is broken: {e}", show(path))))?;
+        let Ok(key) = record.key() else { continue };
+        if key.starts_with("GNU.sparse.") {
+            return Err(Fault::refused(format!(
+                "{} is sparse in the pax form; make the archive without --sparse or with --format=gnu",
+                show(path)
+            )));
+        }
+        if key == "mtime" {
+            mtime = record.value().ok().and_then(parse_time);
+        }
+        if let Some(attribute) = key.strip_prefix("SCHILY.xattr.")
+            && is_kept(attribute)
+        {
+            xattrs.push((attribute.to_owned(), record.value_bytes().to_vec()));
+        }
+    }
+    Ok((mtime, xattrs))
+}
+
+/// Only what cannot change how the host treats the file: an archive that could set `trusted.overlay.*` would redirect
+/// lookups of the overlay mount to any file of the host's layers.
+fn is_kept(attribute: &str) -> bool {
+    attribute == "security.capability"
+        || (attribute.starts_with("user.") && !attribute.starts_with("user.overlay."))
+}
+
+fn parse_time(text: &str) -> Option<Timespec> {
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: u64 = seconds.parse().ok()?;
+    let nanos: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
+    let tv_nsec = nanos.parse().ok()?;
+    Some(Timespec { tv_sec: i64::try_from(seconds.min(LATEST_SECOND)).ok()?, tv_nsec })
+}
