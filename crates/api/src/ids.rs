@@ -84,7 +84,16 @@ mod tests {
 
     #[test]
     fn texts_that_could_leave_a_directory_are_no_ids() {
-        for text in ["", "sb_", "sb_../../etc", "sb_ABCDEFGH", "sx_abcdefgh", "sb_abc", "sb_abcdefg\n", "sb_abcd.efgh"] {
+        for text in [
+            "",
+            "sb_",
+            "sb_../../etc",
+            "sb_ABCDEFGH",
+            "sx_abcdefgh",
+            "sb_abc",
+            "sb_abcdefg\n",
+            "sb_abcd.efgh",
+        ] {
             assert_eq!(text.parse::<SandboxId>(), Err(BadSandboxId), "{text:?}");
         }
     }

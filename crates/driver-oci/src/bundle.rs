@@ -47,18 +47,26 @@ const COMMAND_CAPABILITIES: [Capability; 14] = [
     Capability::Setuid,
     Capability::SysChroot,
 ];
-const MASKED: [&str; 9] = [
+const MASKED: [&str; 14] = [
+    // Raised from inside, these would have the kernel kill the agent first when memory runs out.
+    "/proc/1/oom_adj",
+    "/proc/1/oom_score_adj",
+    "/proc/1/task/1/oom_adj",
+    "/proc/1/task/1/oom_score_adj",
     "/proc/acpi",
     "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/timer_list",
     "/sys/firmware",
 ];
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/// Under cgroup v1 the directory that holds the hierarchies is a file system of its own, writable whatever its mount says.
+const READ_ONLY: [&str; 6] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"];
 
 /// Writes the bundle of a sandbox. `cpus` is the list of processors it may run on.
 pub fn write(
@@ -70,8 +78,10 @@ pub fn write(
 ) -> Result<(), DriverError> {
     let failed = |error: OciSpecError| DriverError::failed("compose the bundle", error);
     let config = compose(settings, cgroups, spec, paths, cpus).map_err(failed)?;
-    let text = serde_json::to_vec(&config).map_err(|error| DriverError::failed("encode the bundle", error))?;
-    fs::write(paths.run.join("config.json"), text).map_err(|error| DriverError::failed("write the bundle", error))
+    let text =
+        serde_json::to_vec(&config).map_err(|error| DriverError::failed("encode the bundle", error))?;
+    fs::write(paths.run.join("config.json"), text)
+        .map_err(|error| DriverError::failed("write the bundle", error))
 }
 
 fn compose(
@@ -101,13 +111,17 @@ pub fn uid_base(settings: &Settings, slot: u32) -> Result<u32, DriverError> {
     slot.checked_mul(IDS)
         .and_then(|offset| offset.checked_add(settings.uid_base))
         .filter(|base| base.checked_add(IDS).is_some())
-        .ok_or_else(|| DriverError::failed("find the sandbox's host ids", format!("slot {slot} is out of range")))
+        .ok_or_else(|| {
+            DriverError::failed("find the sandbox's host ids", format!("slot {slot} is out of range"))
+        })
 }
 
 fn process(settings: &Settings) -> Result<Process, OciSpecError> {
     let args = match settings.flavour {
         Flavour::Native => vec![AGENT_INSIDE.to_owned(), "--listen-fd".to_owned(), "3".to_owned()],
-        Flavour::Gvisor => vec![AGENT_INSIDE.to_owned(), "--connect".to_owned(), format!("{LINK_INSIDE}/agent.sock")],
+        Flavour::Gvisor => {
+            vec![AGENT_INSIDE.to_owned(), "--connect".to_owned(), format!("{LINK_INSIDE}/agent.sock")]
+        }
     };
     let all: Capabilities = AGENT_CAPABILITIES.into_iter().chain(COMMAND_CAPABILITIES).collect();
     let capabilities = LinuxCapabilitiesBuilder::default()
@@ -138,7 +152,12 @@ fn rlimits() -> Result<Vec<PosixRlimit>, OciSpecError> {
         .collect()
 }
 
-fn linux(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec, cpus: &str) -> Result<Linux, OciSpecError> {
+fn linux(
+    settings: &Settings,
+    cgroups: &Cgroups,
+    spec: &SandboxSpec,
+    cpus: &str,
+) -> Result<Linux, OciSpecError> {
     let base = uid_base(settings, spec.slot).map_err(|error| OciSpecError::Other(error.to_string()))?;
     let seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
     LinuxBuilder::default()

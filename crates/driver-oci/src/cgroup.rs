@@ -145,7 +145,10 @@ impl Cgroups {
     pub fn entry_files(&self, name: &str) -> Vec<PathBuf> {
         match self.layout {
             Layout::V2 => vec![self.dir("", name).join("cgroup.procs")],
-            Layout::V1 => v1::CONTROLLERS.iter().map(|controller| self.dir(controller, name).join("cgroup.procs")).collect(),
+            Layout::V1 => v1::CONTROLLERS
+                .iter()
+                .map(|controller| self.dir(controller, name).join("cgroup.procs"))
+                .collect(),
         }
     }
 

@@ -42,13 +42,28 @@ pub fn template(settings: &Settings, disk_mb: u32) -> Result<PathBuf, DriverErro
     // Two makers at once each work under a name of their own; the last rename wins and both are whole.
     let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
     let work = dir.join(format!("new-{disk_mb}mb-{unique}"));
-    let made = make_template(&work, disk_mb)
-        .and_then(|image| fs::rename(image, &finished).map_err(|error| DriverError::failed("keep the template", error)));
-    let cleared = fs::remove_dir_all(&work).map_err(|error| DriverError::failed("clear the template's work", error));
+    let made = make_template(&work, disk_mb).and_then(|image| {
+        fs::rename(image, &finished).map_err(|error| DriverError::failed("keep the template", error))
+    });
+    let cleared =
+        fs::remove_dir_all(&work).map_err(|error| DriverError::failed("clear the template's work", error));
     made.and(cleared).map(|()| finished)
 }
 
-fn make_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> {
+/// Removes what makers of templates left that died at it.
+pub fn clear_unfinished(settings: &Settings) -> io::Result<()> {
+    for entry in fs::read_dir(templates_dir(settings))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix("new-")?.split('-').nth(1));
+        if maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+pub fn make_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> {
     let failed = |error: io::Error| DriverError::failed("lay out a disk template", error);
     let tree = work.join("tree");
     lay_out(&tree).map_err(failed)?;

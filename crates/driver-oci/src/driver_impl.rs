@@ -53,8 +53,36 @@ impl OciDriver {
             fs::create_dir_all(&dir).map_err(failed)?;
             fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).map_err(failed)?;
         }
+        disk::clear_unfinished(&settings).map_err(failed)?;
         let cgroups = Cgroups::of_host(&settings.cgroup_parent);
         Ok(Self { inner: Arc::new(Inner { settings, cgroups }) })
+    }
+
+    /// Removes what all sandboxes shared, where none is left: for a driver that will not be used again.
+    pub async fn retire(&self) -> Result<(), DriverError> {
+        self.blocking(|inner| {
+            let failed = |error: io::Error| DriverError::failed("remove the driver's directories", error);
+            // The same that removes a sandbox's cgroups removes their parent: its name is the empty one.
+            inner.cgroups.remove("").map_err(failed)?;
+            for dir in
+                [bundles_dir(&inner.settings), runtime_root(&inner.settings), inner.settings.run_dir.clone()]
+            {
+                // One that holds something is still in use.
+                match fs::remove_dir(&dir) {
+                    Err(error)
+                        if !matches!(
+                            error.kind(),
+                            io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                        ) =>
+                    {
+                        return Err(failed(error));
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Runs a blocking part of the driver on a thread of its own pool.
@@ -76,7 +104,8 @@ impl Driver for OciDriver {
         let spec = spec.clone();
         self.blocking(move |inner| {
             let paths = Paths::of(&inner.settings, &spec.id);
-            fs::create_dir_all(&paths.data).map_err(|error| DriverError::failed("make the disk's directory", error))?;
+            fs::create_dir_all(&paths.data)
+                .map_err(|error| DriverError::failed("make the disk's directory", error))?;
             disk::ensure(&inner.settings, &paths, spec.disk_mb)
         })
         .await
@@ -95,7 +124,9 @@ impl Driver for OciDriver {
                 let _ = done.send(result);
             })
             .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
-        wait.await.unwrap_or_else(|_| Err(DriverError::failed("start the sandbox", "the launching thread panicked")))
+        wait.await.unwrap_or_else(|_| {
+            Err(DriverError::failed("start the sandbox", "the launching thread panicked"))
+        })
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError> {
@@ -164,7 +195,9 @@ impl Driver for OciDriver {
         self.blocking(|inner| {
             let failed = |error: io::Error| DriverError::failed("look for sandboxes", error);
             let mut ids = BTreeSet::new();
-            for dir in [sandboxes_dir(&inner.settings), bundles_dir(&inner.settings), runtime_root(&inner.settings)] {
+            for dir in
+                [sandboxes_dir(&inner.settings), bundles_dir(&inner.settings), runtime_root(&inner.settings)]
+            {
                 ids.extend(ids_below(&dir).map_err(failed)?);
             }
             let names = inner.cgroups.names().map_err(failed)?;
@@ -178,17 +211,20 @@ impl Driver for OciDriver {
 impl Inner {
     fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
         let population = self.cgroups.population(id.as_str());
-        Ok(match population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? {
-            Population::Running => Presence::Running,
-            Population::Frozen => Presence::Paused,
-            Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
-            Population::Empty => Presence::Absent,
-        })
+        Ok(
+            match population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? {
+                Population::Running => Presence::Running,
+                Population::Frozen => Presence::Paused,
+                Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
+                Population::Empty => Presence::Absent,
+            },
+        )
     }
 
     fn require(&self, id: &SandboxId, wanted: Population, action: &'static str) -> Result<(), DriverError> {
         let population = self.cgroups.population(id.as_str());
-        if population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? == wanted {
+        if population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? == wanted
+        {
             return Ok(());
         }
         Err(DriverError::Unsuited { id: id.clone(), presence: self.presence(id)?, action })
@@ -207,11 +243,27 @@ impl Inner {
         gone.map_err(failed)
     }
 
+    /// Has the runtime forget a sandbox whose processes are gone.
+    fn forget(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
+        // Its log is there, and may be all that is missing.
+        fs::create_dir_all(&paths.run).map_err(|error| DriverError::failed("make room for the runtime's log", error))?;
+        match runtime::delete(&self.settings, id, paths) {
+            Err(error) if self.settings.flavour == Flavour::Native => {
+                // What it keeps is a file about processes that are gone and cgroups that we remove.
+                tracing::warn!(%id, %error, "the runtime cannot read its own state; removing it");
+                let state = runtime_root(&self.settings).join(id.as_str());
+                remove_tree(&state).map_err(|error| DriverError::failed("remove the runtime's state", error))
+            }
+            done => done,
+        }
+    }
+
     fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = Paths::of(&self.settings, id);
         self.kill(id)?;
-        if self.settings.flavour == Flavour::Gvisor || runtime_root(&self.settings).join(id.as_str()).exists() {
-            runtime::delete(&self.settings, id, &paths)?;
+        if self.settings.flavour == Flavour::Gvisor || runtime_root(&self.settings).join(id.as_str()).exists()
+        {
+            self.forget(id, &paths)?;
         }
         let removed = poll(REMOVE_PATIENCE, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
         removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
@@ -225,7 +277,10 @@ fn poll(patience: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::R
     let mut pause = Duration::from_micros(100);
     while !done()? {
         if begin.elapsed() > patience {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("not done after {} s", patience.as_secs())));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("not done after {} s", patience.as_secs()),
+            ));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));

@@ -27,9 +27,11 @@ pub const TOKEN_BYTES: usize = 32;
 pub fn launch(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec) -> Result<(), DriverError> {
     let paths = Paths::of(settings, &spec.id);
     let uid_base = bundle::uid_base(settings, spec.slot)?;
-    make_traversable(&paths.run).map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
+    make_traversable(&paths.run)
+        .map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
     // After a power cut the disk of a sandbox that never synced anything may be missing: it had nothing to lose.
-    fs::create_dir_all(&paths.data).map_err(|error| DriverError::failed("make the disk's directory", error))?;
+    fs::create_dir_all(&paths.data)
+        .map_err(|error| DriverError::failed("make the disk's directory", error))?;
     disk::ensure(settings, &paths, spec.disk_mb)?;
     let cpus = placement::cpus_of(spec);
     bundle::write(settings, cgroups, spec, &paths, &cpus)?;
@@ -48,7 +50,8 @@ pub fn launch(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec) -> Res
         entry_files = cgroups.entry_files(spec.id.as_str());
     }
 
-    rootfs::leave_host_namespace().map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+    rootfs::leave_host_namespace()
+        .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
     rootfs::assemble(spec, &paths, uid_base)?;
     runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)
 }
@@ -71,7 +74,13 @@ fn hand_over_token(paths: &Paths) -> io::Result<Lifeline> {
     make_traversable(&paths.link_dir())?;
     let mut token = [0; TOKEN_BYTES];
     rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
-    fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(paths.token())?.write_all(&token)?;
+    fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(paths.token())?
+        .write_all(&token)?;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     // So few bytes fit into the pipe at once; the writer is closed before the agent reads.
     fs::File::from(writer).write_all(&token)?;

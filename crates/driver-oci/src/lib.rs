@@ -2,7 +2,10 @@
 //!
 //! What a sandbox is on the host: a directory with its disk, a directory with its bundle and socket, cgroups, and the
 //! processes in them. Nothing is mounted in the host's namespace and no link, rule or device outlives the processes.
-#![expect(unsafe_code, reason = "id maps, loop devices and what happens between fork and exec have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "id maps, loop devices and what happens between fork and exec have no safe interface"
+)]
 
 mod bundle;
 mod cgroup;
@@ -17,6 +20,8 @@ mod placement;
 mod rootfs;
 mod runtime;
 mod settings;
+mod trial;
 
 pub use driver_impl::OciDriver;
 pub use settings::{Flavour, Settings};
+pub use trial::try_file_systems;

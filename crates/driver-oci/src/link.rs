@@ -49,5 +49,6 @@ async fn accept(paths: &Paths) -> io::Result<UnixStream> {
 
 /// Compares in the same time whatever differs.
 fn same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+    left.len() == right.len()
+        && left.iter().zip(right).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use driver::{DriverError, SandboxSpec};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, mount, mount_change,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_change,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -32,7 +32,8 @@ pub fn leave_host_namespace() -> io::Result<()> {
 /// Mounts the sandbox's root at `paths.rootfs()`, as the calling thread sees it.
 pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
     let step = |step: &'static str| move |error: io::Error| DriverError::failed(step, error);
-    rustix::process::chdir(&paths.run).map_err(|error| DriverError::failed("enter the sandbox's directory", error))?;
+    rustix::process::chdir(&paths.run)
+        .map_err(|error| DriverError::failed("enter the sandbox's directory", error))?;
     let users = UserNamespace::with_base(uid_base).map_err(step("make the id map"))?;
     make_mount_points(spec.layers.len()).map_err(step("make mount points"))?;
 
@@ -41,9 +42,9 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), 
     attach(&disk, Path::new("disk")).map_err(step("attach the disk"))?;
 
     for (number, layer) in spec.layers.iter().enumerate() {
-        users
-            .bind_read_only(layer, &PathBuf::from(layer_point(number)))
-            .map_err(|error| DriverError::failed(format!("map the ids of layer {}", layer.display()), error))?;
+        users.bind_read_only(layer, &PathBuf::from(layer_point(number))).map_err(|error| {
+            DriverError::failed(format!("map the ids of layer {}", layer.display()), error)
+        })?;
     }
     as_owner(uid_base, || mount_overlay(spec.layers.len()))
         .map_err(step("act as the sandbox's root"))?
@@ -68,7 +69,9 @@ fn make_mount_points(layers: usize) -> io::Result<()> {
 fn mount_disk(image: &Path) -> Result<OwnedFd, DriverError> {
     match try_mount_disk(image) {
         Ok(mount) => Ok(mount),
-        Err(error) if error.raw_os_error() == Some(libc::ENOSPC) || error.raw_os_error() == Some(libc::ENODEV) => {
+        Err(error)
+            if error.raw_os_error() == Some(libc::ENOSPC) || error.raw_os_error() == Some(libc::ENODEV) =>
+        {
             Err(DriverError::Exhausted { what: "loop devices", source: error })
         }
         Err(first) => {
@@ -92,7 +95,11 @@ fn try_mount_disk(image: &Path) -> io::Result<OwnedFd> {
     fsconfig_set_flag(&context, "discard")?;
     fsconfig_set_string(&context, "errors", "remount-ro")?;
     fsconfig_create(&context)?;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME)?)
+    Ok(fsmount(
+        &context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME,
+    )?)
 }
 
 fn mount_overlay(layers: usize) -> io::Result<()> {

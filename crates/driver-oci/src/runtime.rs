@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use api::SandboxId;
 use driver::DriverError;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::paths::{Paths, runtime_root};
 use crate::settings::{Flavour, Settings};
@@ -50,19 +51,35 @@ pub fn run(
     }
     command.arg("--bundle").arg(&paths.run).arg(id.as_str());
     command.stdout(Stdio::from(agent_log.try_clone().map_err(failed)?)).stderr(Stdio::from(agent_log));
-    let entries: Vec<File> =
-        entry_files.iter().map(|path| File::options().write(true).open(path)).collect::<Result<_, _>>().map_err(failed)?;
+    let entries: Vec<File> = entry_files
+        .iter()
+        .map(|path| File::options().write(true).open(path))
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
     let inherited = listener.as_ref().map(AsRawFd::as_raw_fd);
-    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (dup2 and write).
+    let parent = rustix::process::getpid();
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (prctl, getppid, dup2 and write).
     unsafe {
         command.pre_exec(move || {
+            die_with(parent)?;
             // "0" means the writer itself.
             entries.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
             inherited.map_or(Ok(()), pass_on)
         });
     }
     let status = command.status().map_err(failed)?;
-    if status.success() { Ok(()) } else { Err(DriverError::failed("start the sandbox", last_error(&paths.runtime_log()))) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(DriverError::failed("start the sandbox", last_error(&paths.runtime_log())))
+    }
+}
+
+/// A runtime that outlives the daemon would go on to make a sandbox that the next daemon has removed already.
+fn die_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have died before the line above; then the signal would never come.
+    if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 /// Puts a descriptor where the runtime looks for it. A copy has no close-on-exec flag; one already there must lose it.

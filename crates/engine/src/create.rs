@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use api::{Resources, SandboxConfig, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
-use rand::RngCore;
+use rand::Rng;
 use rules::Accounting;
 use store::{Batch, SandboxRecord};
 
@@ -27,22 +27,13 @@ use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
 use crate::settings::Template;
 use crate::shared::Shared;
+use crate::shelves::Started;
 use crate::status::Status;
 
 /// A share of the host, and a name.
 pub struct Reserved {
     id: SandboxId,
     resources: Resources,
-    reservation: Reservation,
-    slot: SlotLease,
-}
-
-/// A sandbox that runs and belongs to nobody.
-pub struct Started {
-    pub spec: SandboxSpec,
-    pub resources: Resources,
-    pub template: Template,
-    pub agent: Agent,
     reservation: Reservation,
     slot: SlotLease,
 }
@@ -58,7 +49,7 @@ pub async fn create(
     template: Template,
 ) -> Result<Status, EngineError> {
     let _counted = Counted::new(shared);
-    let started = match crate::pool::claim(shared, &config, &template) {
+    let started = match claim(shared, &config, &template) {
         Some(started) => started,
         None => start_cold(shared, config.resources, template).await?,
     };
@@ -66,15 +57,36 @@ pub async fn create(
     settled.record(shared, account, config).await
 }
 
-async fn start_cold(shared: &Arc<Shared>, resources: Resources, template: Template) -> Result<Started, EngineError> {
+async fn start_cold(
+    shared: &Arc<Shared>,
+    resources: Resources,
+    template: Template,
+) -> Result<Started, EngineError> {
     let reserved = match Reserved::new(shared, resources) {
         // What stands ready for others gives way to what is wanted now.
-        Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_)) if crate::pool::shed_one(shared).await => {
+        Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_)) if shed_one(shared).await => {
             return Box::pin(start_cold(shared, resources, template)).await;
         }
         reserved => reserved?,
     };
     reserved.start(shared, template).await
+}
+
+fn claim(shared: &Arc<Shared>, config: &SandboxConfig, template: &Template) -> Option<Started> {
+    let (found, unfit) = shared.shelves.take_fit(template, config.resources.disk_mb);
+    shared.shelves.wake.notify_one();
+    for member in unfit {
+        let shared_by_task = Arc::clone(shared);
+        shared.tasks.spawn(async move { member.discard(&shared_by_task).await });
+    }
+    found
+}
+
+/// Gives up one member of the pool, if there is one, to make room.
+pub async fn shed_one(shared: &Arc<Shared>) -> bool {
+    let Some(member) = shared.shelves.take_any() else { return false };
+    member.discard(shared).await;
+    true
 }
 
 /// Counts a create under way.
@@ -144,7 +156,11 @@ async fn undo(shared: &Shared, id: &SandboxId) {
 }
 
 impl Started {
-    pub async fn settle(mut self, shared: &Arc<Shared>, config: &SandboxConfig) -> Result<Settled, EngineError> {
+    pub async fn settle(
+        mut self,
+        shared: &Arc<Shared>,
+        config: &SandboxConfig,
+    ) -> Result<Settled, EngineError> {
         match self.try_settle(shared, config).await {
             Ok(()) => Ok(Settled(self)),
             Err(error) => {
@@ -177,17 +193,28 @@ impl Started {
 const DISK_WORKDIR: &str = "/workspace";
 
 impl Settled {
-    async fn record(self, shared: &Arc<Shared>, account: String, config: SandboxConfig) -> Result<Status, EngineError> {
+    async fn record(
+        self,
+        shared: &Arc<Shared>,
+        account: String,
+        config: SandboxConfig,
+    ) -> Result<Status, EngineError> {
         let started = self.0;
         let record = new_record(shared, &started, account, config);
-        let created = actor::event(&record, "sandbox.created", serde_json::json!({ "image": record.config.image }));
+        let created =
+            actor::event(&record, "sandbox.created", serde_json::json!({ "image": record.config.image }));
         let running = actor::event(&record, "sandbox.started", serde_json::json!({}));
         let batch = Batch::new().put(record.clone()).event(created).event(running);
         if let Err(error) = shared.store.commit(batch).await {
             started.discard(shared).await;
             return Err(error.into());
         }
-        let birth = Birth { record, agent: Some(started.agent), reservation: started.reservation, slot: started.slot };
+        let birth = Birth {
+            record,
+            agent: Some(started.agent),
+            reservation: started.reservation,
+            slot: started.slot,
+        };
         Ok(actor::spawn(shared, birth))
     }
 }

@@ -14,10 +14,11 @@ use crate::error::EngineError;
 use crate::execution::{self, Execution};
 use crate::handle::{Handle, Permit, Request};
 use crate::link::Tunnel;
-use crate::pool::{self, PoolState};
+use crate::pool;
 use crate::recover::{Recovered, recover};
 use crate::settings::{EngineSettings, Template};
 use crate::shared::{FindImage, Shared};
+use crate::shelves::PoolState;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
 
 const DIAL_PATIENCE: Duration = Duration::from_secs(10);
@@ -97,7 +98,12 @@ impl Engine {
     }
 
     /// Connects to a TCP port inside. The permit holds the sandbox awake for as long as it is kept.
-    pub async fn dial(&self, account: &str, id: &SandboxId, port: u16) -> Result<(Tunnel, Permit), EngineError> {
+    pub async fn dial(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<(Tunnel, Permit), EngineError> {
         let operation = Operation::Ports { auto_resume: AutoResume::Allowed };
         let asked = self.find(account, id).await?.ask(|reply| Request::Enter { operation, reply }).await;
         let entry = self.or_why_it_ended(account, id, asked).await?;

@@ -67,7 +67,9 @@ type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
 enum Timing {
     InTime,
     /// Its time was over and it was told to die; its end must come until then.
-    Killed { until: Instant },
+    Killed {
+        until: Instant,
+    },
 }
 
 /// The command's time, which stands still while the sandbox is paused.
@@ -102,7 +104,12 @@ pub async fn start(handle: &Handle, clock: Clock, request: ExecuteRequest) -> Re
     run(entry, clock, &request, left).await
 }
 
-async fn run(entry: Entry, clock: Clock, request: &ExecuteRequest, left: Duration) -> Result<Execution, EngineError> {
+async fn run(
+    entry: Entry,
+    clock: Clock,
+    request: &ExecuteRequest,
+    left: Duration,
+) -> Result<Execution, EngineError> {
     let Entry { permit, agent, record, status } = entry;
     let env = rules::environment(&record.image_env, &record.config.env, &request.env);
     let spec = ExecSpec {

@@ -18,10 +18,20 @@ pub type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 /// What an actor can be asked.
 pub enum Request {
     /// To work inside: run a command, touch files, use a port.
-    Enter { operation: Operation, reply: Reply<Entry> },
-    Pause { reply: Reply<PauseResult> },
-    Resume { reply: Reply<ResumeResult> },
-    Terminate { reason: String, reply: Reply<TerminateResult> },
+    Enter {
+        operation: Operation,
+        reply: Reply<Entry>,
+    },
+    Pause {
+        reply: Reply<PauseResult>,
+    },
+    Resume {
+        reply: Reply<ResumeResult>,
+    },
+    Terminate {
+        reason: String,
+        reply: Reply<TerminateResult>,
+    },
 }
 
 /// What somebody was let in for.

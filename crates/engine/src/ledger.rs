@@ -73,7 +73,8 @@ impl Ledger {
     pub fn lease_slot(self: &Arc<Self>) -> Result<SlotLease, EngineError> {
         let mut state = self.state();
         let start = state.next;
-        let free = (start..self.slots).chain(0..start.min(self.slots)).find(|number| !state.taken.contains(number));
+        let free =
+            (start..self.slots).chain(0..start.min(self.slots)).find(|number| !state.taken.contains(number));
         let number = free.ok_or(EngineError::NoSlot(self.slots))?;
         state.taken.insert(number);
         state.next = number + 1;

@@ -18,6 +18,7 @@ mod pool;
 mod recover;
 mod settings;
 mod shared;
+mod shelves;
 mod status;
 mod timer;
 
@@ -27,7 +28,7 @@ pub use error::EngineError;
 pub use execution::{Execution, ExecutionEvent, Finished};
 pub use handle::Permit;
 pub use link::{LinkError, Tunnel};
-pub use pool::PoolState;
 pub use recover::Recovered;
 pub use settings::{EngineSettings, PoolTarget, Template};
+pub use shelves::PoolState;
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};

@@ -73,7 +73,11 @@ pub(crate) struct Inner {
 impl Agent {
     /// Opens the link on a fresh stream. Operations of an earlier link that still run inside are ended: whoever waited for
     /// them went away with that link.
-    pub async fn greet(mut stream: Box<dyn ByteStream>, first_op: u64, patience: Duration) -> Result<Self, LinkError> {
+    pub async fn greet(
+        mut stream: Box<dyn ByteStream>,
+        first_op: u64,
+        patience: Duration,
+    ) -> Result<Self, LinkError> {
         let greeting = tokio::time::timeout(patience, exchange_hello(&mut stream));
         let leftover = greeting.await.map_err(|_| LinkError::Silent(patience))??;
         let (outgoing, to_write) = mpsc::unbounded_channel();
@@ -97,7 +101,8 @@ impl Agent {
         let (number, op) = self.inner.begin();
         let waiting = Waiting { inner: &self.inner, number };
         self.inner.send(&ToGuest::Setup { op: number, dirs: dirs.to_vec() })?;
-        let answer = tokio::time::timeout(patience, op.answered()).await.map_err(|_| LinkError::Silent(patience))?;
+        let answer =
+            tokio::time::timeout(patience, op.answered()).await.map_err(|_| LinkError::Silent(patience))?;
         drop(waiting);
         match answer? {
             Answer::Done => Ok(()),
@@ -112,7 +117,10 @@ impl Agent {
         let (number, op) = self.inner.begin();
         let command = Command::new(self.clone(), number, Arc::clone(&op), wants_stdin);
         self.inner.send(&ToGuest::Exec { op: number, spec, window: WINDOW })?;
-        match tokio::time::timeout(patience, op.answered()).await.map_err(|_| LinkError::Silent(patience))?? {
+        match tokio::time::timeout(patience, op.answered())
+            .await
+            .map_err(|_| LinkError::Silent(patience))??
+        {
             Answer::Started => Ok(command),
             Answer::Refused { kind, message } => {
                 command.forget();
@@ -127,7 +135,10 @@ impl Agent {
         let (number, op) = self.inner.begin();
         let tunnel = Tunnel::new(self.clone(), number, Arc::clone(&op));
         self.inner.send(&ToGuest::Dial { op: number, port, window: WINDOW })?;
-        match tokio::time::timeout(patience, op.answered()).await.map_err(|_| LinkError::Silent(patience))?? {
+        match tokio::time::timeout(patience, op.answered())
+            .await
+            .map_err(|_| LinkError::Silent(patience))??
+        {
             Answer::Opened => Ok(tunnel),
             Answer::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
             other => Err(LinkError::Unexpected { wanted: "opened", got: other.name() }),
@@ -224,7 +235,9 @@ async fn exchange_hello(stream: &mut Box<dyn ByteStream>) -> Result<Vec<u64>, Li
     stream.read_exact(&mut frame[guest_proto::PREFIX..]).await?;
     match guest_proto::decode_to_host(&frame[guest_proto::PREFIX..])? {
         ToHost::Welcome { version, ops, .. } if (MIN_VERSION..=VERSION).contains(&version) => Ok(ops),
-        ToHost::Welcome { .. } => Err(LinkError::Unexpected { wanted: "a version we know", got: "another version" }),
+        ToHost::Welcome { .. } => {
+            Err(LinkError::Unexpected { wanted: "a version we know", got: "another version" })
+        }
         _ => Err(LinkError::Unexpected { wanted: "welcome", got: "another frame" }),
     }
 }

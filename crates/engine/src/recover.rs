@@ -56,7 +56,8 @@ pub async fn recover(shared: &Arc<Shared>) -> Result<Recovered, EngineError> {
         })
         .await;
 
-    let mut taken = futures_util::stream::iter(records).map(|record| take_up(shared, record)).buffer_unordered(AT_ONCE);
+    let mut taken =
+        futures_util::stream::iter(records).map(|record| take_up(shared, record)).buffer_unordered(AT_ONCE);
     while let Some(hold) = taken.next().await {
         match hold? {
             Hold::Running => recovered.running += 1,

@@ -13,8 +13,8 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::handle::Handle;
 use crate::ledger::Ledger;
-use crate::pool::Shelves;
 use crate::settings::{EngineSettings, Template};
+use crate::shelves::Shelves;
 use crate::timer::Timer;
 
 /// Finds an image that is on this host.

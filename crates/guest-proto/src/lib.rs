@@ -31,6 +31,7 @@
 mod codec;
 mod error;
 mod flow;
+mod lists;
 mod to_guest;
 mod to_host;
 mod validate;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Channel, validate};
+use crate::{Channel, lists};
 
 /// What the host asks of the agent. `op` is a number of the host's choice, not in use by a living operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub enum ToGuest<'a> {
     /// Make these directories and those above them. Answered by `Done` or `Refused`.
     Setup {
         op: u64,
-        #[serde(borrow, deserialize_with = "validate::dirs")]
+        #[serde(borrow, deserialize_with = "lists::dirs")]
         dirs: Vec<&'a str>,
     },
     /// Start a command. `window` is the first grant for each of its two output channels.
@@ -27,7 +27,7 @@ pub enum ToGuest<'a> {
     /// Bytes for a command's stdin or a dialled socket.
     Data {
         op: u64,
-        #[serde(borrow, serialize_with = "validate::as_bytes")]
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
         bytes: &'a [u8],
     },
     /// No more bytes will come for this stdin or socket.
@@ -48,10 +48,10 @@ pub enum ToGuest<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecSpec<'a> {
     /// Program and arguments; a program without a slash is looked up in the `PATH` of `env`.
-    #[serde(borrow, deserialize_with = "validate::args")]
+    #[serde(borrow, deserialize_with = "lists::args")]
     pub argv: Vec<&'a str>,
     /// The whole environment, names and values.
-    #[serde(borrow, deserialize_with = "validate::env")]
+    #[serde(borrow, deserialize_with = "lists::env")]
     pub env: Vec<(&'a str, &'a str)>,
     /// Working directory, absolute.
     pub cwd: &'a str,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Channel, validate};
+use crate::{Channel, lists};
 
 /// What the agent tells the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub enum ToHost<'a> {
     Welcome {
         version: u16,
         agent_version: &'a str,
-        #[serde(deserialize_with = "validate::ops")]
+        #[serde(deserialize_with = "lists::ops")]
         ops: Vec<u64>,
     },
     /// The command runs. `window` is the grant for its stdin, 0 without one.
@@ -21,7 +21,7 @@ pub enum ToHost<'a> {
     Data {
         op: u64,
         channel: Channel,
-        #[serde(borrow, serialize_with = "validate::as_bytes")]
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
         bytes: &'a [u8],
     },
     /// No more bytes will come on this channel.

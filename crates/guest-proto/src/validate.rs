@@ -1,64 +1,9 @@
-//! The rules a message keeps besides its shape, checked on each decode; and the bounded reading of lists.
-//!
-//! Lists are checked while they are read, so that a frame that claims a million elements costs nothing.
-
-use std::fmt;
-use std::marker::PhantomData;
-
-use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
-use serde::ser::Serializer;
+//! The rules a message keeps besides its shape, checked on each encode and decode.
 
 use crate::{
     ExecSpec, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENV, MAX_MESSAGE, MAX_OPS, MAX_PATH, MAX_STRING, MAX_WINDOW,
     ProtoError, ToGuest, ToHost,
 };
-
-/// Writes bytes in one piece: serde alone would go byte by byte.
-pub(crate) fn as_bytes<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_bytes(bytes)
-}
-
-pub(crate) fn dirs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, D::Error> {
-    from.deserialize_seq(Bounded::<&str, MAX_DIRS>(PhantomData))
-}
-
-pub(crate) fn args<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, D::Error> {
-    from.deserialize_seq(Bounded::<&str, MAX_ARGS>(PhantomData))
-}
-
-pub(crate) fn env<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(&'de str, &'de str)>, D::Error> {
-    from.deserialize_seq(Bounded::<(&str, &str), MAX_ENV>(PhantomData))
-}
-
-pub(crate) fn ops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
-    from.deserialize_seq(Bounded::<u64, MAX_OPS>(PhantomData))
-}
-
-/// Reads a list of at most `MAX` elements, and reserves nothing on the word of its length alone.
-struct Bounded<T, const MAX: usize>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Bounded<T, MAX> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {MAX} elements")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-        let said = list.size_hint().unwrap_or(0);
-        if said > MAX {
-            return Err(A::Error::invalid_length(said, &self));
-        }
-        let mut out = Vec::with_capacity(said.min(16));
-        while let Some(item) = list.next_element()? {
-            if out.len() == MAX {
-                return Err(A::Error::invalid_length(MAX + 1, &self));
-            }
-            out.push(item);
-        }
-        Ok(out)
-    }
-}
 
 /// Checks a message for the agent.
 pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {

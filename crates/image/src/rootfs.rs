@@ -70,3 +70,48 @@ pub(crate) fn copy_dir(dir: PathBuf, form: Form, tree: &Path, rules: &Rules) -> 
     walked.map_err(Fault::io(format!("read {name}")))?;
     Ok(unpacked)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+
+    use super::*;
+    use crate::limits::{Budget, Limits};
+
+    fn copy(dir: &Path, form: Form, into: &Path, whiteouts: Whiteouts) -> Result<Unpacked, Fault> {
+        let budget = Arc::new(Budget::new(Limits::default()));
+        copy_dir(dir.to_path_buf(), form, into, &Rules { whiteouts, budget, cancelled: Arc::default() })
+    }
+
+    #[test]
+    fn an_upper_directory_keeps_what_it_removes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (upper, first, second) =
+            (dir.path().join("upper"), dir.path().join("first"), dir.path().join("second"));
+        for made in [&upper.join("opaque"), &first, &second] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        // As overlayfs does it: one device, linked under every name that is gone.
+        assert!(
+            Command::new("mknod").arg(upper.join("gone")).args(["c", "0", "0"]).status().unwrap().success()
+        );
+        std::fs::hard_link(upper.join("gone"), upper.join("opaque/gone")).unwrap();
+        setxattr(upper.join("opaque"), "trusted.overlay.opaque", b"y", XattrFlags::empty()).unwrap();
+        setxattr(upper.join("opaque"), "trusted.overlay.redirect", b"/etc", XattrFlags::empty()).unwrap();
+        let copied = copy(&upper, Form::Upper, &first, Whiteouts::Honour).unwrap();
+        for gone in ["gone", "opaque/gone"] {
+            assert_eq!(first.join(gone).symlink_metadata().unwrap().rdev(), 0);
+        }
+        let mut value = [0; 8];
+        assert_eq!(getxattr(first.join("opaque"), "trusted.overlay.opaque", &mut value[..]), Ok(1));
+        assert!(getxattr(first.join("opaque"), "trusted.overlay.redirect", &mut value[..]).is_err());
+        // A layer is itself such a directory: copied again it is the same.
+        assert_eq!(copy(&first, Form::Upper, &second, Whiteouts::Honour).unwrap(), copied);
+        let refused = copy(&upper, Form::Root, &dir.path().join("second"), Whiteouts::Refuse).unwrap_err();
+        assert!(refused.reason.contains("is a device"), "{refused}");
+    }
+}

@@ -3,6 +3,8 @@
 //!
 //! They need root.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets the unexpected fails")]
+
 mod commands;
 mod dials;
 mod host;

@@ -92,7 +92,9 @@ fn inherit_cpuset(dir: &Path) -> io::Result<()> {
     let Some(parent) = dir.parent() else { return Ok(()) };
     for file in ["cpuset.cpus", "cpuset.mems"] {
         match fs::read_to_string(dir.join(file)) {
-            Ok(text) if text.trim().is_empty() => fs::write(dir.join(file), fs::read_to_string(parent.join(file))?)?,
+            Ok(text) if text.trim().is_empty() => {
+                fs::write(dir.join(file), fs::read_to_string(parent.join(file))?)?;
+            }
             Ok(_) => {}
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),

@@ -73,7 +73,11 @@ impl Actor {
         match &self.phase {
             Phase::Frozen(agent) => {
                 self.shared.driver.resume(self.id()).await?;
-                Ok(agent.clone())
+                match agent {
+                    Some(agent) => Ok(Some(agent.clone())),
+                    // Paused since before this daemon: only a new link ends the commands whose clients died with the last one.
+                    None => Ok(reach(&self.shared, self.id(), REACH_AGAIN).await.ok()),
+                }
             }
             Phase::Running(agent) => Ok(agent.clone()),
             Phase::Stopped => {
@@ -144,7 +148,9 @@ impl Actor {
             for attempt in 1..=REMOVALS {
                 match shared.driver.destroy(&id).await {
                     Ok(()) => break,
-                    Err(error) => tracing::error!(%id, %error, attempt, "could not remove a terminated sandbox"),
+                    Err(error) => {
+                        tracing::error!(%id, %error, attempt, "could not remove a terminated sandbox");
+                    }
                 }
                 // Past the last attempt, or when the engine stops, it is left to the next recovery.
                 if shared.stopping.run_until_cancelled(tokio::time::sleep(BETWEEN_REMOVALS)).await.is_none() {
@@ -180,7 +186,9 @@ impl Actor {
                     }
                 }
                 Ok(Presence::Running) => {}
-                Err(error) => tracing::warn!(id = %self.id(), %error, "could not look at a sandbox that fell silent"),
+                Err(error) => {
+                    tracing::warn!(id = %self.id(), %error, "could not look at a sandbox that fell silent");
+                }
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
@@ -201,7 +209,9 @@ impl Actor {
             next.paused_at = Some(now);
             next.accounting.paused(now);
         }
-        if let Err(error) = self.commit(next, "sandbox.error", json!({ "message": PROCESSES_LOST }), now).await {
+        if let Err(error) =
+            self.commit(next, "sandbox.error", json!({ "message": PROCESSES_LOST }), now).await
+        {
             tracing::error!(id = %self.id(), %error, "could not record that a sandbox's processes are gone");
         }
     }

@@ -47,19 +47,16 @@ impl Command {
 
     /// What happens next. Dropping the future loses nothing.
     pub async fn next(&mut self) -> CommandEvent {
-        loop {
-            let (incoming, due) = self.op.next().await;
-            if let Some((channel, bytes)) = due {
-                // A lost link is what the next look finds.
-                let _ = self.agent.inner.send(&ToGuest::Credit { op: self.number, channel, bytes });
-            }
-            match incoming {
-                Incoming::Bytes(channel, bytes) => return CommandEvent::Output(channel, bytes),
-                Incoming::Exited(exit, duration_us) => return CommandEvent::Exited { exit, duration_us },
-                Incoming::Lost => return CommandEvent::Lost,
-                // Neither belongs to a command; an agent that says so has lost its mind, and with it the command.
-                Incoming::Eof | Incoming::Refused(..) => return CommandEvent::Lost,
-            }
+        let (incoming, due) = self.op.next().await;
+        if let Some((channel, bytes)) = due {
+            // A lost link is what the next look finds.
+            let _ = self.agent.inner.send(&ToGuest::Credit { op: self.number, channel, bytes });
+        }
+        match incoming {
+            Incoming::Bytes(channel, bytes) => CommandEvent::Output(channel, bytes),
+            Incoming::Exited(exit, duration_us) => CommandEvent::Exited { exit, duration_us },
+            // The last two do not belong to a command; an agent that says so has lost its mind, and with it the command.
+            Incoming::Lost | Incoming::Eof | Incoming::Refused(..) => CommandEvent::Lost,
         }
     }
 

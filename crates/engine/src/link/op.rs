@@ -199,7 +199,9 @@ impl State {
         let joinable = if crowded {
             self.pieces.iter_mut().rev().find(|(other, _)| *other == channel)
         } else {
-            self.pieces.back_mut().filter(|(other, piece)| *other == channel && piece.len() + bytes.len() <= JOIN_BELOW)
+            self.pieces
+                .back_mut()
+                .filter(|(other, piece)| *other == channel && piece.len() + bytes.len() <= JOIN_BELOW)
         };
         match joinable {
             Some((_, piece)) => piece.extend_from_slice(bytes),

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BytesMut};
 use driver::ByteStream;
-use guest_proto::{PREFIX, ToHost};
+use guest_proto::{PREFIX, ProtoError, ToHost};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::{mpsc, watch};
 
-use super::op::Answer;
+use super::op::{Answer, Op};
 use super::{Inner, LinkError};
 
 const SMALL_BUFFER: usize = 4 * 1024;
@@ -76,7 +76,7 @@ async fn read(mut stream: ReadHalf<Box<dyn ByteStream>>, inner: &Inner) -> Resul
             return Ok(());
         }
         while let Some(end) = guest_proto::split(&buffer)? {
-            dispatch(inner, guest_proto::decode_to_host(&buffer[PREFIX..end])?)?;
+            dispatch(inner, &guest_proto::decode_to_host(&buffer[PREFIX..end])?)?;
             buffer.advance(end);
         }
         if read == room {
@@ -90,36 +90,27 @@ async fn read(mut stream: ReadHalf<Box<dyn ByteStream>>, inner: &Inner) -> Resul
     }
 }
 
-/// Frames of operations that are not on the table any more crossed with our last word on them, and mean nothing.
-fn dispatch(inner: &Inner, frame: ToHost<'_>) -> Result<(), LinkError> {
-    let with_op = |op: u64| inner.find(op);
-    match frame {
-        ToHost::Data { op, channel, bytes } => {
-            if let Some(op) = with_op(op) {
-                op.data(channel, bytes)?;
-            }
-        }
-        ToHost::Started { op, window, .. } => answer(inner, op, Answer::Started, window)?,
-        ToHost::Opened { op, window } => answer(inner, op, Answer::Opened, window)?,
-        ToHost::Done { op } => answer(inner, op, Answer::Done, 0)?,
+/// Hands a frame to its operation.
+fn dispatch(inner: &Inner, frame: &ToHost<'_>) -> Result<(), LinkError> {
+    match *frame {
+        ToHost::Data { op, channel, bytes } => on(inner, op, |op| op.data(channel, bytes))?,
+        ToHost::Credit { op, bytes } => on(inner, op, |op| op.credit(bytes))?,
+        ToHost::Started { op, window, .. } => on(inner, op, |op| op.answer(Answer::Started, window))?,
+        ToHost::Opened { op, window } => on(inner, op, |op| op.answer(Answer::Opened, window))?,
+        ToHost::Done { op } => on(inner, op, |op| op.answer(Answer::Done, 0))?,
         ToHost::Refused { op, kind, message } => {
-            answer(inner, op, Answer::Refused { kind, message: message.to_owned() }, 0)?;
+            on(inner, op, |op| op.answer(Answer::Refused { kind, message: message.to_owned() }, 0))?;
         }
-        ToHost::Credit { op, bytes } => {
-            if let Some(op) = with_op(op) {
-                op.credit(bytes)?;
-            }
-        }
-        ToHost::Eof { op, .. } => {
-            if let Some(op) = with_op(op) {
-                op.eof();
-            }
-        }
+        ToHost::Eof { op, .. } => on(inner, op, |op| {
+            op.eof();
+            Ok(())
+        })?,
         ToHost::Exited { op: number, exit, duration_us } => {
-            if let Some(op) = with_op(number) {
+            on(inner, number, |op| {
                 op.exited(exit, duration_us);
-                inner.forget(number);
-            }
+                Ok(())
+            })?;
+            inner.forget(number);
         }
         ToHost::Pong { .. } => {}
         ToHost::Welcome { .. } => return Err(LinkError::Unexpected { wanted: "a later frame", got: "welcome" }),
@@ -131,9 +122,10 @@ fn dispatch(inner: &Inner, frame: ToHost<'_>) -> Result<(), LinkError> {
     Ok(())
 }
 
-fn answer(inner: &Inner, op: u64, answer: Answer, credit: u32) -> Result<(), LinkError> {
+/// Frames of operations that are not on the table any more crossed with our last word on them, and mean nothing.
+fn on(inner: &Inner, op: u64, then: impl FnOnce(&Op) -> Result<(), ProtoError>) -> Result<(), LinkError> {
     if let Some(op) = inner.find(op) {
-        op.answer(answer, credit)?;
+        then(&op)?;
     }
     Ok(())
 }

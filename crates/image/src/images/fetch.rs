@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Inner;
 use super::flight::Task;
-use crate::error::{Failure, ImageError};
+use crate::error::{FailureKind, Failure, ImageError};
 use crate::fault::Fault;
 use crate::image::Image;
 use crate::job::{Builds, Job, Outcome};
@@ -51,7 +51,7 @@ impl Inner {
         failures: &[Failure],
         meter: &Arc<Meter>,
     ) -> Result<Arc<Image>, Fault> {
-        let because = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let because = failures.iter().map(in_short).collect::<Vec<_>>().join(", ");
         let job = Job {
             store: self.store.clone(),
             layers: self.layers.clone(),
@@ -115,4 +115,17 @@ impl Inner {
         });
         written.await.map_err(Fault::io("write the record"))?.map_err(Fault::io("write the record"))
     }
+}
+
+/// One failed source in few words, for the sentence that people read again and again; the log has the whole cause once.
+fn in_short(failure: &Failure) -> String {
+    let why = match failure.kind {
+        FailureKind::Unreachable => "cannot be reached from here",
+        FailureKind::NotFound => "does not exist",
+        FailureKind::Denied => "needs a login",
+        FailureKind::Refused => "was refused for its content",
+        FailureKind::TooBig => "is too big",
+        FailureKind::Tool | FailureKind::Io => "could not be used",
+    };
+    format!("{} {why}", failure.source_text)
 }

@@ -58,6 +58,7 @@ async fn the_base_stands_in_and_says_so() {
     let root = Mounted::new(&got.layers);
     let text = root.run("cat /etc/sandbox-image");
     assert!(text.contains("stand-in for ubuntu:24.04") && text.contains("bash 5."), "{text}");
+    assert!(!text.contains(NOBODY), "{text}");
     let version = |program: &str| got.versions.iter().find(|(name, _)| name == program).unwrap().1.clone();
     assert!(root.run("bash --version").contains(&version("bash")));
     assert!(root.run("git --version").contains(&version("git")));
@@ -78,6 +79,7 @@ async fn node_is_a_layer_over_the_same_base() {
     assert!(version("node").starts_with("22."));
     assert_eq!(root.run("npm --version").trim(), version("npm"));
     assert_eq!(root.run("npx --version").trim(), version("npm"));
+    assert_eq!(root.run("cd /usr/local/lib/node_modules/npm && test -x node_modules/node-gyp/gyp/gyp && test -x bin/npm-cli.js && echo yes").trim(), "yes");
     assert_eq!(root.run("node -e 'console.log(6 * 7)'").trim(), "42");
 }
 

@@ -155,6 +155,17 @@ async fn docker_manifests_and_repeated_layers_are_taken() {
     assert_eq!(got.layers.len(), 2);
     let root = Mounted::new(&got.layers);
     assert_eq!(names_in(&root.path("")), ["a", "b", "bin"]);
+    // A layer that hides all below it leaves nothing of it to mount.
+    let hiding = Layer::new(&tar(&[(".wh..wh..opq", b""), ("bin/", b""), ("only", b"o")]), Packing::Gzip);
+    let top = Layer::new(&tar(&[("top", b"t")]), Packing::Gzip);
+    registry.push_image("hiding:1", &TestImage::new(vec![right_layer(), hiding, top])).await;
+    let source = format!("127.0.0.1:{}/hiding:1", registry.port);
+    let got = images.import("hiding", source.parse().unwrap(), silent()).await.unwrap();
+    let root = Mounted::new(&got.layers);
+    assert_eq!(
+        (names_in(&root.path("")), names_in(&root.path("bin")).len()),
+        (vec!["bin".to_owned(), "only".to_owned(), "top".to_owned()], 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

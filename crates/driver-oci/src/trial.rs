@@ -1,0 +1,46 @@
+//! A try of everything a sandbox's root file system needs, without a sandbox. For the doctor.
+
+use std::fs;
+use std::path::Path;
+
+use driver::{DriverError, Limits, SandboxSpec};
+
+use crate::disk;
+use crate::paths::Paths;
+use crate::rootfs;
+
+/// Smaller than any sandbox's: it is only mounted.
+const DISK_MB: u32 = 64;
+
+/// Makes a disk below `dir` and mounts it, an id-mapped layer and an overlay over both, in a namespace that ends with this.
+/// What it makes in `dir` is left to the caller.
+pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
+    let paths = Paths { data: dir.join("data"), run: dir.join("run") };
+    let layer = dir.join("layer");
+    for made in [&paths.data, &paths.run, &layer] {
+        fs::create_dir_all(made).map_err(|error| DriverError::failed("make directories to try in", error))?;
+    }
+    fs::write(layer.join("seen"), "through the overlay")
+        .map_err(|error| DriverError::failed("make a layer to try with", error))?;
+    let image = disk::make_template(&dir.join("template"), DISK_MB)?;
+    fs::rename(image, paths.disk()).map_err(|error| DriverError::failed("make a disk to try with", error))?;
+    let id = "sb_doctorstrial".parse().map_err(|error| DriverError::failed("name the trial", error))?;
+    let limits = Limits { cpu: 1, memory_mb: 1 };
+    let spec = SandboxSpec { id, slot: 0, layers: vec![layer], limits, disk_mb: DISK_MB };
+
+    let tried = std::thread::scope(|scope| scope.spawn(|| mount_and_use(&spec, &paths, uid_base)).join());
+    tried.unwrap_or_else(|_| Err(DriverError::failed("try the file systems", "the trying thread panicked")))
+}
+
+fn mount_and_use(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
+    rootfs::leave_host_namespace()
+        .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+    rootfs::assemble(spec, paths, uid_base)?;
+    let seen = fs::read(paths.rootfs().join("seen"))
+        .map_err(|error| DriverError::failed("read through the overlay", error))?;
+    if seen.is_empty() {
+        Err(DriverError::failed("read through the overlay", "an empty file"))
+    } else {
+        Ok(())
+    }
+}

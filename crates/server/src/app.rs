@@ -1,0 +1,183 @@
+//! Puts the parts together. The only place that names a driver.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use driver_oci::{OciDriver, Settings};
+use engine::{Clock, Engine, EngineSettings, Template};
+use image::{Catalogue, Image, Images};
+use rules::{Host, Overcommit};
+use store::SqliteStore;
+
+use crate::config::Config;
+
+const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
+const LXCFS: &str = "/var/lib/lxcfs";
+const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// What one engine has to itself on this host.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    pub data_dir: PathBuf,
+    pub run_dir: PathBuf,
+    pub cgroup_parent: String,
+    pub uid_base: u32,
+    pub slots: u32,
+}
+
+/// An engine on the host's own parts, with what it found.
+pub async fn open_engine(config: &Config, images: &Images, scope: &Scope) -> Result<(Engine, OciDriver)> {
+    make_private_dir(&scope.data_dir)?;
+    let driver = OciDriver::new(driver_settings(config, scope)?)?;
+    let store = Arc::new(SqliteStore::open(scope.data_dir.join("store.db"))?);
+    let found = images.clone();
+    let find = Arc::new(move |name: &str| found.get(name).map(|image| template(&image)));
+    let settings = EngineSettings {
+        capacity: capacity(config, &scope.data_dir)?,
+        // Only a server has use for sandboxes kept ready.
+        pool: std::collections::BTreeMap::new(),
+        concurrent_executions: config.limits.concurrent_executions,
+        execution_queue: config.limits.execution_queue,
+        paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
+        slots: scope.slots,
+    };
+    let (engine, recovered) =
+        Engine::open(Arc::new(driver.clone()), store, find, Clock::System, settings).await?;
+    tracing::info!(?recovered, "the engine is ready");
+    Ok((engine, driver))
+}
+
+/// The names there are, with the sources that the configuration gives them.
+pub fn catalogue(config: &Config) -> Result<Catalogue> {
+    let mut catalogue = Catalogue::default_set();
+    for (name, sources) in &config.images {
+        catalogue.set(name, sources).with_context(|| format!("images.\"{name}\""))?;
+    }
+    Ok(catalogue)
+}
+
+/// The images of this host.
+pub fn open_images(config: &Config) -> Result<Images> {
+    make_private_dir(&config.data_dir)?;
+    Ok(Images::open(&config.data_dir.join("images"), catalogue(config)?, image::Options::default())?)
+}
+
+/// Whoever makes sandboxes holds this shared, for as long as a layer may be about to be used; whoever removes layers needs it
+/// alone.
+pub fn images_lock(config: &Config) -> Result<File> {
+    Ok(File::create(config.data_dir.join("images.lock"))?)
+}
+
+/// What the engine needs of an image.
+pub fn template(image: &Image) -> Template {
+    Template {
+        name: image.name.clone(),
+        digest: image.digest.clone(),
+        layers: image.layers.clone(),
+        env: image.config.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+    }
+}
+
+pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
+    let runtime = runtime(config)?;
+    Ok(Settings {
+        flavour: Settings::flavour_of(&runtime),
+        runtime,
+        runtime_args: config.runtime.args.clone(),
+        agent: agent(config)?,
+        data_dir: scope.data_dir.clone(),
+        run_dir: scope.run_dir.clone(),
+        cgroup_parent: scope.cgroup_parent.clone(),
+        uid_base: scope.uid_base,
+        pids_max: config.runtime.pids_max,
+        lxcfs: lxcfs(config)?,
+    })
+}
+
+/// The runtime's program, wherever the search path has it.
+pub fn runtime(config: &Config) -> Result<PathBuf> {
+    match config.runtime.path.as_str() {
+        "auto" => RUNTIMES.iter().find_map(|name| find_program(name)).with_context(|| {
+            format!("none of {} is installed; 'apt-get install runc' brings one", RUNTIMES.join(", "))
+        }),
+        path => find_program(path).with_context(|| format!("runtime.path is '{path}', which is no program")),
+    }
+}
+
+/// A program by its path, or by its name along the search path and where system programs are.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+pub fn agent(config: &Config) -> Result<PathBuf> {
+    let path = match config.runtime.agent.as_str() {
+        "auto" => {
+            let program = std::env::current_exe().context("cannot tell where this program is")?;
+            program.parent().unwrap_or(Path::new("/")).join("sandbox-agent")
+        }
+        path => PathBuf::from(path),
+    };
+    path.canonicalize().with_context(|| {
+        format!(
+            "there is no agent at {}; './dev build' makes it, runtime.agent names another place",
+            path.display()
+        )
+    })
+}
+
+/// A dead lxcfs would make figures unreadable inside, so "auto" takes it only while it answers.
+fn lxcfs(config: &Config) -> Result<Option<PathBuf>> {
+    let answers =
+        |dir: &Path| std::fs::read_to_string(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
+    match config.runtime.lxcfs.as_str() {
+        "off" => Ok(None),
+        "auto" => Ok(Some(PathBuf::from(LXCFS)).filter(|dir| answers(dir))),
+        dir => {
+            ensure!(answers(Path::new(dir)), "runtime.lxcfs is '{dir}', where no lxcfs answers");
+            Ok(Some(PathBuf::from(dir)))
+        }
+    }
+}
+
+/// What may be given away: what the host has, or the operator says, times the overcommit factors.
+fn capacity(config: &Config, data_dir: &Path) -> Result<rules::Capacity> {
+    let own = &config.capacity;
+    let or_host = |said: u64, host: u64| if said == 0 { host } else { said };
+    let disk = rustix::fs::statvfs(data_dir).context("cannot tell the size of the disk")?;
+    let host = Host {
+        cpu: or_host(own.cpu, std::thread::available_parallelism()?.get() as u64),
+        memory_mb: or_host(own.memory_mb, total_memory_mb()?),
+        disk_mb: or_host(own.disk_mb, disk.f_blocks.saturating_mul(disk.f_frsize) >> 20),
+    };
+    let overcommit =
+        Overcommit { cpu: own.overcommit_cpu, memory: own.overcommit_memory, disk: own.overcommit_disk };
+    Ok(rules::Capacity::new(host, overcommit))
+}
+
+pub fn total_memory_mb() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let Some(kilobytes) =
+        line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok())
+    else {
+        bail!("/proc/meminfo does not say how much memory there is");
+    };
+    Ok(kilobytes / 1024)
+}
+
+fn make_private_dir(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    // Containers' roots pass through here on the way to what is theirs.
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(dir)
+        .with_context(|| format!("cannot make {}: are you root?", dir.display()))
+}

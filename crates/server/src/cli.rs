@@ -1,0 +1,92 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Isolated Linux sandboxes on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "sandboxd", version)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// Flags that every command knows. They go over the environment, which goes over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Global {
+    /// The configuration file [default: /etc/sandboxd/config.toml, if it is there]
+    #[arg(long, global = true, value_name = "FILE", env = "SANDBOXD_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Where disks, images and records are kept [default: /var/lib/sandboxd]
+    #[arg(long, global = true, value_name = "DIR", env = "SANDBOXD_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where sockets and the state of running sandboxes are [default: /run/sandboxd]
+    #[arg(long, global = true, value_name = "DIR", env = "SANDBOXD_RUN_DIR")]
+    pub run_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Say what this host has and lacks, and how to mend it
+    Doctor,
+    /// Run one command in a sandbox of its own, without a server, and remove it
+    Run(RunArguments),
+    /// List, fetch and remove images
+    #[command(subcommand)]
+    Image(ImageVerb),
+}
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Name of an image in the catalogue
+    pub image: String,
+    /// One argument is a bash command line; several are a program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// vCPUs: 2, 4 or 8
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<i64>,
+    /// Memory in MB, 2048 to 16384
+    #[arg(long, value_name = "MB")]
+    pub memory: Option<i64>,
+    /// Disk in MB, 5120 to 51200
+    #[arg(long, value_name = "MB")]
+    pub disk: Option<i64>,
+    /// An environment variable, as NAME=VALUE; may be repeated
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Working directory
+    #[arg(long, short, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// Feed our standard input, read to its end first, to the command
+    #[arg(long, short = 'i')]
+    pub stdin: bool,
+    /// Kill the command after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ImageVerb {
+    /// What is in the catalogue, and what of it is on this host
+    List,
+    /// Fetch an image, also if it is here already
+    Pull {
+        /// Name in the catalogue
+        name: String,
+    },
+    /// Make an image of a source: oci-layout:DIR, rootfs:TAR, rootfs:DIR, debian:SUITE+PACKAGE, or a registry's reference
+    Import {
+        /// Name it gets
+        name: String,
+        source: String,
+    },
+    /// Remove an image; layers that nothing else uses go with it
+    Remove {
+        /// Name in the catalogue
+        name: String,
+    },
+}

@@ -1,0 +1,99 @@
+//! `sandboxd image`: the catalogue and what of it is on this host.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use image::{Catalogue, Image, Images};
+use rustix::fs::{FlockOperation, flock};
+use store::{SqliteStore, Store};
+
+use crate::app::{catalogue, images_lock, open_images};
+use crate::cli::ImageVerb;
+use crate::config::Config;
+use crate::progress;
+
+pub async fn run(config: &Config, verb: ImageVerb) -> Result<ExitCode> {
+    let images = open_images(config)?;
+    match verb {
+        ImageVerb::List => list(&images, &catalogue(config)?).await?,
+        ImageVerb::Pull { name } => {
+            let pulled = images.pull(&name, progress::reporter()).await;
+            progress::finish();
+            print!("{}", describe(&*pulled?));
+        }
+        ImageVerb::Import { name, source } => {
+            let source = source.parse().with_context(|| format!("'{source}' is no source"))?;
+            let imported = images.import(&name, source, progress::reporter()).await;
+            progress::finish();
+            print!("{}", describe(&*imported?));
+        }
+        ImageVerb::Remove { name } => {
+            anyhow::ensure!(images.remove(&name).await?, "no image '{name}' on this host");
+            collect_garbage(config, &images).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(images: &Images, catalogue: &Catalogue) -> Result<()> {
+    for image in images.list().await? {
+        print!("{}", describe(&image));
+    }
+    let here: HashSet<String> = images.list().await?.iter().map(|image| image.name.clone()).collect();
+    for name in images.names() {
+        if !here.contains(&name) {
+            match catalogue.sources(&name) {
+                Some([_, ..]) => {
+                    println!("{name}\n  not on this host; 'sandboxd image pull {name}' fetches it");
+                }
+                _ => println!("{name}\n  has no source; set one under [images] in the configuration"),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn describe(image: &Image) -> String {
+    let mut text = format!(
+        "{}\n  source    {}\n  digest    {}\n  layers    {}, {} MB\n",
+        image.name,
+        image.source,
+        image.digest,
+        image.layers.len(),
+        image.size_bytes / 1_048_576
+    );
+    if !image.versions.is_empty() {
+        let versions: Vec<String> =
+            image.versions.iter().map(|(program, version)| format!("{program} {version}")).collect();
+        text.push_str(&format!("  has       {}\n", versions.join(", ")));
+    }
+    if let Some(stand_in) = &image.stand_in {
+        text.push_str(&format!("  STAND-IN  {stand_in}\n"));
+    }
+    text
+}
+
+/// Removes layers that nothing uses, unless sandboxes may be in the making; then a later call does.
+async fn collect_garbage(config: &Config, images: &Images) -> Result<()> {
+    let lock = images_lock(config)?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        eprintln!("sandboxd: its layers stay for now: sandboxes are being made");
+        return Ok(());
+    }
+    images.collect_garbage(&layers_in_use(config).await?).await?;
+    Ok(())
+}
+
+/// The layers that sandboxes of this host stand on, also paused ones.
+async fn layers_in_use(config: &Config) -> Result<HashSet<PathBuf>> {
+    let path = config.data_dir.join("store.db");
+    if !path.exists() {
+        return Ok(HashSet::new());
+    }
+    let store = SqliteStore::open(&path)?;
+    let living = store.living().await?;
+    store.close().await;
+    Ok(living.into_iter().flat_map(|record| record.layers).map(PathBuf::from).collect())
+}

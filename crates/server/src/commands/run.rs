@@ -1,0 +1,206 @@
+//! `sandboxd run`: one command in a sandbox of its own, without a server.
+//!
+//! It shares the images with a server and nothing else: each run takes a place of its own, which holds what it makes and is
+//! locked while it lives. What a killed run left in its place, the next one there removes before it begins.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use api::{ExecuteRequest, SandboxConfig, SandboxId};
+use engine::{Engine, Execution, ExecutionEvent, Finished};
+use rules::{ConfigRules, CreateInput, sandbox_config};
+use rustix::fs::{FlockOperation, flock};
+
+use super::OUR_FAULT;
+use crate::app::{Scope, images_lock, open_engine, open_images, template};
+use crate::cli::RunArguments;
+use crate::config::Config;
+use crate::progress;
+
+/// Runs at once on this host.
+const PLACES: u32 = 64;
+/// A run has one sandbox; one more range of ids lies between it and the next place.
+const SLOTS_PER_PLACE: u32 = 2;
+const ACCOUNT: &str = "local";
+const DAY_MS: u64 = 24 * 3600 * 1000;
+/// What shells answer for a command that was interrupted.
+const INTERRUPTED: u8 = 130;
+const NOT_STARTED: u8 = 127;
+
+pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
+    let sandbox = sandbox(&arguments)?;
+    let request = request(&arguments)?;
+    let images = open_images(config)?;
+    let in_use = images_lock(config)?;
+    flock(&in_use, FlockOperation::LockShared)?;
+    let image = images.ensure(&arguments.image, progress::reporter()).await;
+    progress::finish();
+    let image = image?;
+    if let Some(stand_in) = &image.stand_in {
+        tracing::info!("{stand_in}");
+    }
+    let (_lock, scope) = take_place(config)?;
+    let (engine, driver) = open_engine(config, &images, &scope).await?;
+    let code = match engine.create(ACCOUNT, sandbox, template(&image)).await {
+        Ok(status) => {
+            let id = status.record.id.clone();
+            let code = tokio::select! {
+                code = execute(&engine, &id, request) => code,
+                interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| ExitCode::from(INTERRUPTED)).map_err(Into::into),
+            };
+            engine.terminate(ACCOUNT, &id, "request").await?;
+            code
+        }
+        Err(error) => Err(error.into()),
+    };
+    // Waits until the last trace is gone.
+    engine.shutdown().await;
+    driver.retire().await?;
+    code
+}
+
+fn sandbox(arguments: &RunArguments) -> Result<SandboxConfig> {
+    let input = CreateInput {
+        image: arguments.image.clone(),
+        cpu: arguments.cpu.map(Into::into),
+        memory_mb: arguments.memory.map(Into::into),
+        disk_mb: arguments.disk.map(Into::into),
+        workdir: arguments.workdir.clone(),
+        env: Some(environment(&arguments.env)?),
+        timeout_ms: Some(DAY_MS.into()),
+        idle_timeout_ms: Some(0),
+        ..CreateInput::default()
+    };
+    Ok(sandbox_config(input, &ConfigRules::default())?)
+}
+
+fn environment(entries: &[String]) -> Result<BTreeMap<String, String>> {
+    let split = |entry: &String| match entry.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => bail!("--env is '{entry}'; it must be NAME=VALUE"),
+    };
+    entries.iter().map(split).collect()
+}
+
+fn request(arguments: &RunArguments) -> Result<ExecuteRequest> {
+    let mut stdin = None;
+    if arguments.stdin {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input as UTF-8")?;
+        stdin = Some(text);
+    }
+    Ok(ExecuteRequest {
+        command: command_line(&arguments.command),
+        cwd: None,
+        env: BTreeMap::new(),
+        timeout_ms: arguments.timeout.map_or(DAY_MS, |seconds| seconds.saturating_mul(1000)),
+        stdin,
+        auto_resume: true,
+    })
+}
+
+/// One argument is for bash to read; several are words that bash must leave as they are.
+fn command_line(words: &[String]) -> String {
+    match words {
+        [line] => line.clone(),
+        words => words
+            .iter()
+            .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
+            .collect::<Vec<_>>()
+            .join(" "),
+    }
+}
+
+/// The first place that no other run is in.
+fn take_place(config: &Config) -> Result<(File, Scope)> {
+    for place in 0..PLACES {
+        let data_dir = config.data_dir.join(format!("once/{place}"));
+        fs::create_dir_all(&data_dir)?;
+        let lock = File::create(data_dir.join("lock"))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        // Without records all that a killed run left is nobody's, and the engine's start removes it.
+        for file in ["store.db", "store.db-wal", "store.db-shm"] {
+            remove_if_there(&data_dir.join(file))?;
+        }
+        let runtime = &config.runtime;
+        let first_slot = runtime.uid_slots + place * SLOTS_PER_PLACE;
+        let uid_base = first_slot.checked_mul(65_536).and_then(|offset| offset.checked_add(runtime.uid_base));
+        let scope = Scope {
+            data_dir,
+            run_dir: config.run_dir.join(format!("once/{place}")),
+            cgroup_parent: format!("{}-once-{place}", runtime.cgroup_parent),
+            uid_base: uid_base.context("runtime.uid_base and uid_slots leave no user ids for single runs")?,
+            slots: SLOTS_PER_PLACE,
+        };
+        return Ok((lock, scope));
+    }
+    bail!("{PLACES} single runs are under way on this host; try again when one has ended")
+}
+
+fn remove_if_there(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Result<ExitCode> {
+    let mut execution = engine.execute(ACCOUNT, id, request).await?;
+    let finished = pass_on_output(&mut execution).await?;
+    if let Some(note) = &finished.outcome.stderr_note {
+        eprint!("{note}");
+    }
+    Ok(ExitCode::from(exit_code(&finished)))
+}
+
+async fn pass_on_output(execution: &mut Execution) -> Result<Finished> {
+    loop {
+        // Written before the next event is asked for: a slow reader of ours slows the command.
+        match execution.next().await {
+            ExecutionEvent::Stdout(bytes) => write_now(&mut std::io::stdout(), &bytes)?,
+            ExecutionEvent::Stderr(bytes) => write_now(&mut std::io::stderr(), &bytes)?,
+            ExecutionEvent::Done(finished) => return Ok(finished),
+            ExecutionEvent::Failed(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn write_now(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
+    out.write_all(bytes).and_then(|()| out.flush()).context("cannot pass on the command's output")
+}
+
+/// A signal's code is 128 and its number, as shells have it.
+fn exit_code(finished: &Finished) -> u8 {
+    match (finished.outcome.exit_code, finished.outcome.signal.as_deref()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(OUR_FAULT),
+        (None, Some("SIGTERM")) => 128 + 15,
+        (None, Some("SIGINT")) => 128 + 2,
+        (None, Some(_)) => 128 + 9,
+        (None, None) => NOT_STARTED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_word_is_a_line_and_several_are_words() {
+        let words =
+            |words: &[&str]| command_line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(words(&["echo $HOME | wc"]), "echo $HOME | wc");
+        assert_eq!(words(&["echo", "it's $HOME", ""]), r"'echo' 'it'\''s $HOME' ''");
+    }
+
+    #[test]
+    fn an_environment_entry_without_a_value_is_refused() {
+        assert!(environment(&["A=b=c".to_owned()]).unwrap()["A"] == "b=c");
+        assert!(environment(&["A".to_owned()]).is_err());
+    }
+}

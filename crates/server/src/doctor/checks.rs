@@ -1,0 +1,231 @@
+//! What can be seen without trying.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use driver_oci::{Flavour, Settings};
+use rustix::process::{Resource, getrlimit};
+
+use super::Finding;
+use crate::app::{agent, find_program, runtime, total_memory_mb};
+use crate::config::Config;
+
+const KERNEL_NEEDED: (u32, u32) = (6, 1);
+/// Processes of a host with a few hundred busy sandboxes.
+const PIDS_WISHED: u64 = 100_000;
+const FILES_WISHED: u64 = 8_192;
+const DISK_WISHED_MB: u64 = 10_240;
+
+pub fn all(config: &Config) -> Vec<Finding> {
+    vec![
+        root(),
+        kernel(),
+        cgroups(),
+        namespaces(),
+        loop_devices(),
+        runtime_program(config),
+        second_wall(),
+        agent_program(config),
+        tool("mkfs.ext4", "disks of sandboxes", "apt-get install e2fsprogs", Finding::bad),
+        tool(
+            "mmdebstrap",
+            "stand-ins for images that no registry gives",
+            "apt-get install mmdebstrap",
+            Finding::fair,
+        ),
+        tool("npm", "Node in the stand-in for node:22", "apt-get install npm", Finding::fair),
+        memory(),
+        disk(config),
+        processes(),
+        open_files(),
+        lxcfs(),
+    ]
+}
+
+fn root() -> Finding {
+    if rustix::process::geteuid().is_root() {
+        Finding::good("user", "root")
+    } else {
+        Finding::bad("user", "not root", "run as root: namespaces with user ids of their own need it")
+    }
+}
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= KERNEL_NEEDED {
+        Finding::good("kernel", release)
+    } else {
+        let (major, minor) = KERNEL_NEEDED;
+        Finding::bad(
+            "kernel",
+            release,
+            format!("use Linux {major}.{minor} or later, for id-mapped overlay mounts"),
+        )
+    }
+}
+
+fn cgroups() -> Finding {
+    let has = |path: &str| Path::new("/sys/fs/cgroup").join(path).exists();
+    if has("cgroup.controllers") {
+        let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+        let missing: Vec<&str> = ["cpu", "cpuset", "memory", "pids"]
+            .into_iter()
+            .filter(|wanted| !controllers.split_whitespace().any(|controller| controller == *wanted))
+            .collect();
+        return if missing.is_empty() {
+            Finding::good("cgroups", "v2")
+        } else {
+            Finding::bad(
+                "cgroups",
+                format!("v2 without {}", missing.join(", ")),
+                "boot with these controllers enabled",
+            )
+        };
+    }
+    let missing: Vec<&str> =
+        ["cpu", "cpuset", "freezer", "memory", "pids"].into_iter().filter(|name| !has(name)).collect();
+    if missing.is_empty() {
+        Finding::good("cgroups", if has("unified") { "hybrid (v1 controllers)" } else { "v1" })
+    } else {
+        let remedy = "mount cgroup2 on /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1";
+        Finding::bad("cgroups", format!("v1 without {}", missing.join(", ")), remedy)
+    }
+}
+
+fn namespaces() -> Finding {
+    match number("/proc/sys/user/max_user_namespaces") {
+        Some(0) => Finding::bad("user namespaces", "off", "sysctl -w user.max_user_namespaces=100000"),
+        Some(count) => Finding::good("user namespaces", format!("up to {count}")),
+        None => Finding::bad("user namespaces", "not in this kernel", "use a kernel with CONFIG_USER_NS"),
+    }
+}
+
+fn loop_devices() -> Finding {
+    if Path::new("/dev/loop-control").exists() {
+        Finding::good("loop devices", "/dev/loop-control")
+    } else {
+        Finding::bad(
+            "loop devices",
+            "no /dev/loop-control",
+            "modprobe loop; in a container, pass the device in",
+        )
+    }
+}
+
+fn runtime_program(config: &Config) -> Finding {
+    match runtime(config) {
+        Ok(path) => Finding::good("runtime", format!("{} ({})", path.display(), version(&path))),
+        Err(error) => Finding::bad("runtime", "none", error.to_string()),
+    }
+}
+
+/// gVisor beside a native runtime is a choice, not a need.
+fn second_wall() -> Finding {
+    match find_program("runsc") {
+        Some(path) if Settings::flavour_of(&path) == Flavour::Gvisor => {
+            Finding::good("gVisor", format!("{} ({})", path.display(), version(&path)))
+        }
+        _ => Finding::fair(
+            "gVisor",
+            "none",
+            "apt-get install runsc, if you want a kernel of its own around sandboxes",
+        ),
+    }
+}
+
+fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("version unknown").to_owned()
+}
+
+fn agent_program(config: &Config) -> Finding {
+    match agent(config) {
+        Ok(path) => Finding::good("agent", path.display().to_string()),
+        Err(error) => Finding::bad("agent", "none", format!("{error:#}")),
+    }
+}
+
+fn tool(
+    name: &'static str,
+    what_for: &str,
+    remedy: &str,
+    lacking: fn(&'static str, String, String) -> Finding,
+) -> Finding {
+    match find_program(name) {
+        Some(path) => Finding::good(name, path.display().to_string()),
+        None => lacking(name, format!("not installed; it makes {what_for}"), remedy.to_owned()),
+    }
+}
+
+fn memory() -> Finding {
+    match total_memory_mb() {
+        Ok(total) => Finding::good("memory", format!("{total} MB")),
+        Err(error) => Finding::bad("memory", error.to_string(), "mount /proc"),
+    }
+}
+
+fn disk(config: &Config) -> Finding {
+    // The directory may not be there before the first start; its nearest ancestor tells as well.
+    let Some(dir) = config.data_dir.ancestors().find(|dir| dir.exists()) else {
+        return Finding::bad("disk", "no such place", "set data_dir");
+    };
+    let Ok(disk) = rustix::fs::statvfs(dir) else {
+        return Finding::bad(
+            "disk",
+            format!("cannot look at {}", dir.display()),
+            "set data_dir to a readable place",
+        );
+    };
+    let free_mb = disk.f_bavail.saturating_mul(disk.f_frsize) >> 20;
+    let found = format!("{free_mb} MB free for {}", config.data_dir.display());
+    if free_mb >= DISK_WISHED_MB {
+        Finding::good("disk", found)
+    } else {
+        Finding::fair("disk", found, format!("have {DISK_WISHED_MB} MB or more for images and disks"))
+    }
+}
+
+fn processes() -> Finding {
+    let limit = number("/proc/sys/kernel/pid_max").unwrap_or(0);
+    if limit >= PIDS_WISHED {
+        Finding::good("processes", format!("up to {limit}"))
+    } else {
+        Finding::fair(
+            "processes",
+            format!("up to {limit}"),
+            "sysctl -w kernel.pid_max=4194304, for hundreds of busy sandboxes",
+        )
+    }
+}
+
+fn open_files() -> Finding {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let found = format!("up to {limit}");
+    if limit >= FILES_WISHED {
+        Finding::good("open files", found)
+    } else {
+        Finding::fair(
+            "open files",
+            found,
+            format!("ulimit -n {FILES_WISHED}, or LimitNOFILE in the service's unit"),
+        )
+    }
+}
+
+fn lxcfs() -> Finding {
+    let dir = Path::new("/var/lib/lxcfs/proc/meminfo");
+    if fs::read(dir).is_ok_and(|text| !text.is_empty()) {
+        Finding::good("lxcfs", "running: sandboxes see their own memory figures")
+    } else {
+        let remedy = "apt-get install lxcfs and start it, if programs inside should see the sandbox's memory";
+        Finding::fair("lxcfs", "not running: /proc/meminfo inside shows the host's", remedy)
+    }
+}
+
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}

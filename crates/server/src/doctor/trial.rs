@@ -1,0 +1,27 @@
+//! What has to be tried: a disk, an id map and an overlay, as for a sandbox.
+
+use driver_oci::try_file_systems;
+
+use super::Finding;
+use crate::config::Config;
+
+pub fn file_systems(config: &Config) -> Finding {
+    const WHAT: &str = "file systems";
+    let dir = config.data_dir.join(format!("doctor-{}", std::process::id()));
+    let tried = std::fs::create_dir_all(&dir)
+        .map_err(|error| error.to_string())
+        .and_then(|()| try_file_systems(&dir, config.runtime.uid_base).map_err(|error| error.to_string()));
+    // A directory that cannot be removed holds nothing that matters and is named in the next report.
+    let cleared = std::fs::remove_dir_all(&dir);
+    match (tried, cleared) {
+        (Ok(()), Ok(())) => Finding::good(WHAT, "a disk, an id-mapped layer and an overlay over both work"),
+        (Ok(()), Err(error)) => {
+            Finding::fair(WHAT, format!("work, but {} stays: {error}", dir.display()), "remove it")
+        }
+        (Err(error), _) => Finding::bad(
+            WHAT,
+            error,
+            "check that ext4, overlay and id-mapped mounts are in this kernel, and data_dir is not on one that forbids them",
+        ),
+    }
+}

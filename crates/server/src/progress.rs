@@ -1,0 +1,50 @@
+//! A pull's progress for people: one line a stage, and on a terminal the bytes in place.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use image::{Progress, ProgressFn, Stage};
+
+/// Writes to standard error.
+pub fn reporter() -> ProgressFn {
+    let last: Mutex<Option<(String, Stage)>> = Mutex::new(None);
+    let live = std::io::stderr().is_terminal();
+    Arc::new(move |progress: Progress| {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = (progress.source.clone(), progress.stage);
+        let new_stage = last.as_ref() != Some(&now);
+        if !new_stage && !live {
+            return;
+        }
+        let mut err = std::io::stderr().lock();
+        let start = if live { "\r\x1b[K" } else { "" };
+        let end = if live { "" } else { "\n" };
+        // Progress that cannot be shown is no reason to fail.
+        let _ = write!(err, "{start}{}{end}", line(&progress));
+        let _ = err.flush();
+        *last = Some(now);
+    })
+}
+
+/// Ends the line that progress was shown in.
+pub fn finish() {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
+}
+
+fn line(progress: &Progress) -> String {
+    let doing = match progress.stage {
+        Stage::Resolving => "asking",
+        Stage::Fetching => "fetching from",
+        Stage::Building => "building from",
+        Stage::Storing => "storing from",
+    };
+    let megabytes = |bytes: u64| bytes as f64 / 1_048_576.0;
+    let bytes = if progress.total_bytes > 0 {
+        format!(": {:.1} of {:.1} MB", megabytes(progress.done_bytes), megabytes(progress.total_bytes))
+    } else {
+        String::new()
+    };
+    format!("{}: {doing} {}{bytes}", progress.image, progress.source)
+}

@@ -1,0 +1,177 @@
+//! The program as a person uses it, and every command that the README shows.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+
+/// Shared with the rigs' images, so that one Debian root serves all tests.
+fn data_dir() -> PathBuf {
+    root().join("target/test-images")
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn run_dir() -> PathBuf {
+    PathBuf::from(format!("/run/sandboxd-test-cli-{}", std::process::id()))
+}
+
+fn sandboxd() -> Command {
+    // Asks for the image first: else the command would be tried against registries that are not there.
+    e2e::rootfs().unwrap();
+    let program = root().join("target/bin/sandboxd");
+    assert!(program.exists(), "no {}: run './dev build' first", program.display());
+    let mut command = Command::new(program);
+    command.env("SANDBOXD_DATA_DIR", data_dir()).env("SANDBOXD_RUN_DIR", run_dir()).env_remove("SANDBOXD_CONFIG");
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    sandboxd().arg("run").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whatever the tests of this file run, nothing of it is left: the last one out removes the directory.
+struct Clean;
+
+static INSIDE: Mutex<usize> = Mutex::new(0);
+
+impl Clean {
+    fn enter() -> Self {
+        *INSIDE.lock().unwrap() += 1;
+        Self
+    }
+}
+
+impl Drop for Clean {
+    fn drop(&mut self) {
+        let mut inside = INSIDE.lock().unwrap();
+        *inside -= 1;
+        if *inside == 0 {
+            let _ = std::fs::remove_dir_all(run_dir());
+        }
+    }
+}
+
+#[test]
+fn output_and_exit_code_come_through() {
+    let _clean = Clean::enter();
+    let output = run(&["ubuntu:24.04", "--", "echo out; echo err >&2; exit 3"]);
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("out\n".into(), "err\n".into()));
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn several_words_are_not_read_by_a_shell() {
+    let _clean = Clean::enter();
+    let output = run(&["ubuntu:24.04", "-e", "GREETING=it's", "--", "printf", "%s|", "$HOME", "a b", "'"]);
+    assert_eq!(text(&output.stdout), "$HOME|a b|'|");
+    let output = run(&["ubuntu:24.04", "-e", "GREETING=it's", "--workdir", "/srv/x", "--", "echo $GREETING; pwd"]);
+    assert_eq!(text(&output.stdout), "it's\n/srv/x\n");
+}
+
+#[test]
+fn a_time_limit_kills_and_says_so_by_its_code() {
+    let _clean = Clean::enter();
+    let output = run(&["ubuntu:24.04", "--timeout", "1", "--", "echo begun; sleep 60"]);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("begun\n", Some(137)));
+}
+
+#[test]
+fn standard_input_is_fed_when_asked_for() {
+    use std::io::Write;
+    let _clean = Clean::enter();
+    let mut child =
+        sandboxd().args(["run", "-i", "ubuntu:24.04", "--", "wc -c"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&[b'x'; 100_000]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout).trim(), "100000");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let _clean = Clean::enter();
+    let output = run(&["no-such:image", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("no-such:image"), "{}", text(&output.stderr));
+    let output = run(&["ubuntu:24.04", "--cpu", "3", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    let said = text(&output.stderr);
+    assert!(said.contains("cpu") && said.contains('3') && said.contains("2, 4, 8"), "{said}");
+}
+
+/// A run that is killed leaves a sandbox; the next run in its place removes it first.
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next() {
+    use std::io::{BufRead, BufReader};
+    let _clean = Clean::enter();
+    let mark = format!("98{}", std::process::id());
+    let line = format!("echo begun; sleep {mark}");
+    let mut child = sandboxd().args(["run", "ubuntu:24.04", "--", &line]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut begun = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut begun).unwrap();
+    assert_eq!(begun, "begun\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(sleepers(&mark), 1, "the sandbox of a killed run lives on until somebody looks");
+    // Runs of other tests may hold the first places meanwhile; sooner or later the freed one is taken.
+    for _ in 0..20 {
+        assert_eq!(run(&["ubuntu:24.04", "--", "true"]).status.code(), Some(0));
+        if sleepers(&mark) == 0 {
+            return;
+        }
+    }
+    panic!("the sandbox of the killed run is still there");
+}
+
+fn sleepers(mark: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|entry| {
+            std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == format!("sleep\0{mark}\0").into_bytes())
+        })
+        .count()
+}
+
+/// Lines that start the tests themselves, a build or a long measurement.
+const NOT_FROM_A_TEST: [&str; 4] = ["./dev build", "./dev test", "./dev lint", "./dev bench"];
+
+#[test]
+fn every_command_of_the_readme_works() {
+    let _clean = Clean::enter();
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let mut shown = 0;
+    for line in fenced(&readme).filter(|line| !NOT_FROM_A_TEST.contains(line)) {
+        shown += 1;
+        e2e::rootfs().unwrap();
+        let output = Command::new("bash")
+            .args(["-c", line])
+            .current_dir(root())
+            .env("SANDBOXD_DATA_DIR", data_dir())
+            .env("SANDBOXD_RUN_DIR", run_dir())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {}{}", text(&output.stdout), text(&output.stderr));
+        if line.contains("hello from") {
+            assert!(text(&output.stdout).starts_with("hello from sb-"), "{}", text(&output.stdout));
+        }
+    }
+    assert!(shown >= 2, "the README shows no commands any more");
+}
+
+fn fenced(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    text.lines().filter(move |line| {
+        if line.starts_with("```") {
+            inside = *line == "```sh";
+            return false;
+        }
+        inside && !line.trim().is_empty()
+    })
+}
