@@ -113,6 +113,13 @@ impl Reservation {
         Ok(())
     }
 
+    /// Gives the share back before its holder is gone. Nothing is left to give back then.
+    pub fn release(&mut self) {
+        let mut state = self.ledger.state();
+        state.used = state.used.release(self.resources, self.hold);
+        self.resources = Resources { cpu: 0, memory_mb: 0, disk_mb: 0 };
+    }
+
     pub fn hold(&self) -> Hold {
         self.hold
     }
@@ -120,8 +127,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.ledger.state();
-        state.used = state.used.release(self.resources, self.hold);
+        self.release();
     }
 }
 

@@ -135,6 +135,8 @@ impl Actor {
             tracing::error!(id = %self.id(), %error, "could not kill a terminated sandbox at once; its removal tries again");
         }
         self.shared.unregister(self.id());
+        // Before the answer: who hears of it may use the room at once.
+        self.reservation.release();
         self.remove_in_background();
         Ok(TerminateResult { id: self.id().clone(), terminated_at: now, total_runtime_ms })
     }
