@@ -23,7 +23,10 @@ fn sandboxd() -> Command {
     let program = root().join("target/bin/sandboxd");
     assert!(program.exists(), "no {}: run './dev build' first", program.display());
     let mut command = Command::new(program);
-    command.env("SANDBOXD_DATA_DIR", data_dir()).env("SANDBOXD_RUN_DIR", run_dir()).env_remove("SANDBOXD_CONFIG");
+    command
+        .env("SANDBOXD_DATA_DIR", data_dir())
+        .env("SANDBOXD_RUN_DIR", run_dir())
+        .env_remove("SANDBOXD_CONFIG");
     command.stdin(Stdio::null());
     command
 }
@@ -71,7 +74,8 @@ fn several_words_are_not_read_by_a_shell() {
     let _clean = Clean::enter();
     let output = run(&["ubuntu:24.04", "-e", "GREETING=it's", "--", "printf", "%s|", "$HOME", "a b", "'"]);
     assert_eq!(text(&output.stdout), "$HOME|a b|'|");
-    let output = run(&["ubuntu:24.04", "-e", "GREETING=it's", "--workdir", "/srv/x", "--", "echo $GREETING; pwd"]);
+    let output =
+        run(&["ubuntu:24.04", "-e", "GREETING=it's", "--workdir", "/srv/x", "--", "echo $GREETING; pwd"]);
     assert_eq!(text(&output.stdout), "it's\n/srv/x\n");
 }
 
@@ -86,8 +90,12 @@ fn a_time_limit_kills_and_says_so_by_its_code() {
 fn standard_input_is_fed_when_asked_for() {
     use std::io::Write;
     let _clean = Clean::enter();
-    let mut child =
-        sandboxd().args(["run", "-i", "ubuntu:24.04", "--", "wc -c"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = sandboxd()
+        .args(["run", "-i", "ubuntu:24.04", "--", "wc -c"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(&[b'x'; 100_000]).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout).trim(), "100000");
@@ -105,6 +113,45 @@ fn mistakes_are_named() {
     assert!(said.contains("cpu") && said.contains('3') && said.contains("2, 4, 8"), "{said}");
 }
 
+/// However a run is told to end, it removes its sandbox first.
+#[test]
+fn a_run_that_is_told_to_end_leaves_nothing() {
+    use std::io::{BufRead, BufReader};
+    let _clean = Clean::enter();
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let mark = format!("97{}{code}", std::process::id());
+        let line = format!("echo begun; sleep {mark}");
+        let mut child =
+            sandboxd().args(["run", "ubuntu:24.04", "--", &line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut begun = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut begun).unwrap();
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert_eq!(sleepers(&mark), 0);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_run_quietly() {
+    use std::io::{BufRead, BufReader};
+    let _clean = Clean::enter();
+    let mut child = sandboxd();
+    let mut child = child
+        .args(["run", "ubuntu:24.04", "--", "yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (line.as_str(), output.status.code(), text(&output.stderr)),
+        ("y\n", Some(141), String::new())
+    );
+}
+
 /// A run that is killed leaves a sandbox; the next run in its place removes it first.
 #[test]
 fn what_a_killed_run_left_is_removed_by_the_next() {
@@ -112,7 +159,8 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     let _clean = Clean::enter();
     let mark = format!("98{}", std::process::id());
     let line = format!("echo begun; sleep {mark}");
-    let mut child = sandboxd().args(["run", "ubuntu:24.04", "--", &line]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        sandboxd().args(["run", "ubuntu:24.04", "--", &line]).stdout(Stdio::piped()).spawn().unwrap();
     let mut begun = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut begun).unwrap();
     assert_eq!(begun, "begun\n");
@@ -133,7 +181,8 @@ fn sleepers(mark: &str) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter(|entry| {
-            std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == format!("sleep\0{mark}\0").into_bytes())
+            std::fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| line == format!("sleep\0{mark}\0").into_bytes())
         })
         .count()
 }

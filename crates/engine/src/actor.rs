@@ -142,6 +142,7 @@ pub fn spec_of(record: &SandboxRecord) -> SandboxSpec {
 impl Actor {
     async fn run(mut self, mut mailbox: mpsc::Receiver<Request>, mut left: mpsc::UnboundedReceiver<Work>) {
         let bell = Arc::clone(&self.bell);
+        let stopping = self.shared.stopping.clone();
         self.arm();
         loop {
             let mut link = self.link_end();
@@ -158,10 +159,11 @@ impl Actor {
                 }
                 request = mailbox.recv() => match request {
                     Some(request) => self.serve(request).await,
-                    // The registry dropped us: the engine stops, and the sandbox lives on.
                     None => return,
                 },
                 () = bell.notified() => self.ring().await,
+                // The engine stops, and the sandbox lives on.
+                () = stopping.cancelled() => return,
             };
             if life == Life::IsOver {
                 break;

@@ -95,7 +95,8 @@ impl Shelves {
     pub fn take_fit(&self, template: &Template, disk_mb: u32) -> (Option<Started>, Vec<Started>) {
         let mut unfit = Vec::new();
         let mut shelves = self.lock();
-        let Some(shelf) = shelves.get_mut(&template.name).filter(|shelf| shelf.target.resources.disk_mb == disk_mb)
+        let Some(shelf) =
+            shelves.get_mut(&template.name).filter(|shelf| shelf.target.resources.disk_mb == disk_mb)
         else {
             return (None, unfit);
         };

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use api::SandboxState;
+use driver::Presence;
 use rules::{AutoResume, Next, Operation, Slot, Step, decide};
 
 use super::{Actor, Phase};
@@ -32,6 +34,20 @@ impl Actor {
 
     /// Brings the sandbox to where the operation is possible.
     async fn make_ready(&mut self, operation: Operation) -> Result<Agent, EngineError> {
+        if self.record.state == SandboxState::Running && matches!(self.phase, Phase::Stopped) {
+            // What could not be recorded when the processes were lost is recorded now, or the request fails again.
+            self.processes_lost().await?;
+        }
+        match self.wake_and_reach(operation).await {
+            Err(EngineError::Driver(_) | EngineError::Agent(_)) if self.is_empty_inside().await => {
+                self.processes_lost().await?;
+                self.wake_and_reach(operation).await
+            }
+            reached => reached,
+        }
+    }
+
+    async fn wake_and_reach(&mut self, operation: Operation) -> Result<Agent, EngineError> {
         match decide(self.record.state, operation)? {
             Step::ResumeThenRun => {
                 self.resume().await?;
@@ -39,6 +55,12 @@ impl Actor {
             Step::Nothing | Step::Run | Step::Pause | Step::Resume | Step::Terminate => {}
         }
         self.agent().await
+    }
+
+    /// Whether it should run and nothing of it does.
+    async fn is_empty_inside(&self) -> bool {
+        self.record.state == SandboxState::Running
+            && matches!(self.shared.driver.inspect(self.id()).await, Ok(Presence::Stopped | Presence::Absent))
     }
 
     /// The agent, over a new link if the last one broke.

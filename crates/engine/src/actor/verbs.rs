@@ -170,7 +170,11 @@ impl Actor {
         // An agent that hangs up again and again is called back by requests only.
         let again = self.last_loss.replace(Instant::now()).is_some_and(|last| last.elapsed() < CALM);
         match tokio::time::timeout(LOSS_PATIENCE, self.look_after_loss(again)).await {
-            Ok(After::Lost) => self.processes_lost().await,
+            Ok(After::Lost) => {
+                if let Err(error) = self.processes_lost().await {
+                    tracing::error!(id = %self.id(), %error, "could not record that a sandbox's processes are gone");
+                }
+            }
             Ok(After::Reached(agent)) => self.phase = Phase::Running(Some(agent)),
             Ok(After::Unreachable) | Err(_) => {}
         }
@@ -196,7 +200,8 @@ impl Actor {
         }
     }
 
-    async fn processes_lost(&mut self) {
+    /// Clears away and records it. Where it cannot be recorded the next request tries again.
+    pub(super) async fn processes_lost(&mut self) -> Result<(), EngineError> {
         tracing::warn!(id = %self.id(), "a sandbox's processes are gone; it is paused on its disk");
         self.phase = Phase::Stopped;
         self.reservation.lower(Hold::Stopped);
@@ -211,10 +216,6 @@ impl Actor {
             next.paused_at = Some(now);
             next.accounting.paused(now);
         }
-        if let Err(error) =
-            self.commit(next, "sandbox.error", json!({ "message": PROCESSES_LOST }), now).await
-        {
-            tracing::error!(id = %self.id(), %error, "could not record that a sandbox's processes are gone");
-        }
+        Ok(self.commit(next, "sandbox.error", json!({ "message": PROCESSES_LOST }), now).await?)
     }
 }

@@ -113,7 +113,9 @@ fn dispatch(inner: &Inner, frame: &ToHost<'_>) -> Result<(), LinkError> {
             inner.forget(number);
         }
         ToHost::Pong { .. } => {}
-        ToHost::Welcome { .. } => return Err(LinkError::Unexpected { wanted: "a later frame", got: "welcome" }),
+        ToHost::Welcome { .. } => {
+            return Err(LinkError::Unexpected { wanted: "a later frame", got: "welcome" });
+        }
         ToHost::Bye { reason } => {
             tracing::warn!(reason, "an agent said goodbye");
             return Err(LinkError::Closed);

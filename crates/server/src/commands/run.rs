@@ -14,6 +14,7 @@ use api::{ExecuteRequest, SandboxConfig, SandboxId};
 use engine::{Engine, Execution, ExecutionEvent, Finished};
 use rules::{ConfigRules, CreateInput, sandbox_config};
 use rustix::fs::{FlockOperation, flock};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::OUR_FAULT;
 use crate::app::{Scope, images_lock, open_engine, open_images, template};
@@ -27,8 +28,10 @@ const PLACES: u32 = 64;
 const SLOTS_PER_PLACE: u32 = 2;
 const ACCOUNT: &str = "local";
 const DAY_MS: u64 = 24 * 3600 * 1000;
-/// What shells answer for a command that was interrupted.
+/// What shells answer for a command that was interrupted, told to end, or had no reader any more.
 const INTERRUPTED: u8 = 130;
+const TOLD_TO_END: u8 = 143;
+const NO_READER: u8 = 141;
 const NOT_STARTED: u8 = 127;
 
 pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
@@ -50,7 +53,7 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
             let id = status.record.id.clone();
             let code = tokio::select! {
                 code = execute(&engine, &id, request) => code,
-                interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| ExitCode::from(INTERRUPTED)).map_err(Into::into),
+                stopped = told_to_stop() => stopped.map(ExitCode::from),
             };
             engine.terminate(ACCOUNT, &id, "request").await?;
             code
@@ -152,11 +155,28 @@ fn remove_if_there(path: &Path) -> std::io::Result<()> {
 
 async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Result<ExitCode> {
     let mut execution = engine.execute(ACCOUNT, id, request).await?;
-    let finished = pass_on_output(&mut execution).await?;
+    let finished = match pass_on_output(&mut execution).await {
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::from(NO_READER)),
+        finished => finished?,
+    };
     if let Some(note) = &finished.outcome.stderr_note {
         eprint!("{note}");
     }
     Ok(ExitCode::from(exit_code(&finished)))
+}
+
+/// Resolves with an exit code when somebody wants this run to end.
+async fn told_to_stop() -> Result<u8> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| INTERRUPTED).map_err(Into::into),
+        _ = terminated.recv() => Ok(TOLD_TO_END),
+    }
+}
+
+/// Whoever read our output went away, as `head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 async fn pass_on_output(execution: &mut Execution) -> Result<Finished> {
