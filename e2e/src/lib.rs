@@ -1,5 +1,13 @@
 //! What whole-service tests and benchmarks stand on: a real engine with directories, cgroups and user ids of its own.
 
+mod census;
+mod daemon;
+mod guard;
+mod place;
 mod rig;
 
-pub use rig::{Rig, RigOptions, command, config, rootfs};
+pub use census::{Expected, settled, strays};
+pub use daemon::{Answer, Daemon, Found, escape, unescape};
+pub use guard::with_rig;
+pub use place::{Place, Sweeper};
+pub use rig::{Halted, Rig, RigOptions, command, config, rootfs};

@@ -2,22 +2,20 @@
 //! that carry its name.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use api::{ExecuteRequest, Resources, SandboxConfig};
 use driver::Driver;
-use driver_oci::{OciDriver, Settings};
 use engine::{Clock, Engine, EngineSettings, Recovered, Template};
-use rand::Rng;
-use rules::{Capacity, CreateInput, ConfigRules, sandbox_config};
+use image::{Catalogue, Images};
+use rules::{Capacity, ConfigRules, CreateInput, sandbox_config};
 use store::{SqliteStore, Store};
+
+use crate::place::{Place, SLOTS, Sweeper};
 
 /// Image name under which the test root file system goes.
 pub const IMAGE: &str = "ubuntu:24.04";
-/// Ranges of user ids a rig has; rigs take different ones, far above those of a real service.
-const SLOTS: u32 = 1024;
-
 /// What a rig may be told to do otherwise.
 #[derive(Debug, Clone)]
 pub struct RigOptions {
@@ -26,7 +24,13 @@ pub struct RigOptions {
     pub pool: u32,
     pub capacity: Capacity,
     pub concurrent_executions: u32,
+    pub execution_queue: u32,
+    pub paused_retention_ms: u64,
+    /// At most [`SLOTS`].
+    pub slots: u32,
     pub clock: Clock,
+    /// Directory of a running lxcfs.
+    pub lxcfs: Option<PathBuf>,
 }
 
 impl Default for RigOptions {
@@ -37,7 +41,11 @@ impl Default for RigOptions {
             pool: 0,
             capacity: Capacity { cpu: 100_000, memory_mb: 100_000_000, disk_mb: 100_000_000 },
             concurrent_executions: 3,
+            execution_queue: 0,
+            paused_retention_ms: 0,
+            slots: SLOTS,
             clock: Clock::System,
+            lxcfs: None,
         }
     }
 }
@@ -46,43 +54,54 @@ impl Default for RigOptions {
 pub struct Rig {
     pub engine: Engine,
     pub driver: Arc<dyn Driver>,
+    pub store: Arc<dyn Store>,
     pub recovered: Recovered,
     pub template: Template,
     pub name: String,
     pub data: PathBuf,
     pub run: PathBuf,
     pub uid_base: u32,
+    place: Place,
     options: RigOptions,
+    sweeper: Option<Sweeper>,
+}
+
+/// A rig whose engine has stopped. Its sandboxes live on.
+pub struct Halted {
+    pub driver: Arc<dyn Driver>,
+    pub place: Place,
+    pub options: RigOptions,
+    sweeper: Option<Sweeper>,
+}
+
+impl Halted {
+    /// Another engine on the same things.
+    pub async fn start(self) -> Result<Rig> {
+        let Self { place, options, sweeper, driver } = self;
+        drop(driver);
+        Rig::at(options, place, sweeper).await
+    }
 }
 
 impl Rig {
     pub async fn new(options: RigOptions) -> Result<Self> {
         // Several rigs in one process share the first one's subscriber.
-        let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).try_init();
-        let number: u32 = rand::rng().random_range(0..1000);
-        let name = format!("sandboxd-test-{}-{number}", std::process::id());
-        let data = workspace().join("target/test-data").join(&name);
-        let run = Path::new("/run").join(&name);
-        let uid_base = 0x8000_0000 + (number % 16) * SLOTS * 65_536;
-        Self::at(options, name, data, run, uid_base).await
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .try_init();
+        let place = Place::fresh();
+        let sweeper = Sweeper::new(&place, &options);
+        Self::at(options, place, Some(sweeper)).await
     }
 
-    async fn at(options: RigOptions, name: String, data: PathBuf, run: PathBuf, uid_base: u32) -> Result<Self> {
-        std::fs::create_dir_all(&data)?;
-        let settings = Settings {
-            flavour: Settings::flavour_of(&options.runtime),
-            runtime: options.runtime.clone(),
-            runtime_args: options.runtime_args.clone(),
-            agent: agent()?,
-            data_dir: data.clone(),
-            run_dir: run.clone(),
-            cgroup_parent: name.clone(),
-            uid_base,
-            pids_max: 512,
-            lxcfs: None,
-        };
-        let driver: Arc<dyn Driver> = Arc::new(OciDriver::new(settings)?);
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&data.join("store.db"))?);
+    /// The rig of a name: what another one of this name, in a process that died, left is recovered.
+    pub async fn named(name: String, options: RigOptions) -> Result<Self> {
+        Self::at(options, Place::named(&name)?, None).await
+    }
+
+    async fn at(options: RigOptions, place: Place, sweeper: Option<Sweeper>) -> Result<Self> {
+        let driver: Arc<dyn Driver> = Arc::new(place.driver(&options)?);
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(place.data.join("store.db"))?);
         let template = Template {
             name: IMAGE.to_owned(),
             digest: "sha256:test".to_owned(),
@@ -94,23 +113,46 @@ impl Rig {
             capacity: options.capacity,
             pool: if options.pool > 0 { [(IMAGE.to_owned(), pool)].into() } else { Default::default() },
             concurrent_executions: options.concurrent_executions,
-            execution_queue: 0,
-            paused_retention_ms: 0,
-            slots: SLOTS,
+            execution_queue: options.execution_queue,
+            paused_retention_ms: options.paused_retention_ms,
+            slots: options.slots,
         };
         let found = template.clone();
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| found.clone()));
         let (engine, recovered) =
-            Engine::open(Arc::clone(&driver), store, find, options.clock, engine_settings).await?;
-        Ok(Self { engine, driver, recovered, template, name, data, run, uid_base, options })
+            Engine::open(Arc::clone(&driver), Arc::clone(&store), find, options.clock, engine_settings)
+                .await?;
+        let Place { name, data, run, uid_base } = place.clone();
+        Ok(Self {
+            engine,
+            driver,
+            store,
+            recovered,
+            template,
+            name,
+            data,
+            run,
+            uid_base,
+            place,
+            options,
+            sweeper,
+        })
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Stops the engine as a daemon's end does.
+    pub async fn halt(self) -> Halted {
+        let Self { engine, driver, place, options, sweeper, .. } = self;
+        engine.shutdown().await;
+        Halted { driver, place, options, sweeper }
     }
 
     /// As a daemon that was restarted: another engine on the same things.
     pub async fn restart(self) -> Result<Self> {
-        let Self { engine, driver, template, name, data, run, uid_base, options, .. } = self;
-        engine.shutdown().await;
-        drop((engine, driver, template));
-        Self::at(options, name, data, run, uid_base).await
+        self.halt().await.start().await
     }
 
     /// A new sandbox of the usual size.
@@ -123,6 +165,29 @@ impl Rig {
     pub async fn run(&self, id: &api::SandboxId, text: &str) -> Result<api::ExecutionResult> {
         let execution = self.engine.execute("test", id, command(text)).await?;
         Ok(execution.collect(1 << 20).await?)
+    }
+
+    /// Runs a command that reads `stdin`, to its end.
+    pub async fn feed(&self, id: &api::SandboxId, text: &str, stdin: &str) -> Result<api::ExecutionResult> {
+        let request = ExecuteRequest { stdin: Some(stdin.to_owned()), ..command(text) };
+        let execution = self.engine.execute("test", id, request).await?;
+        Ok(execution.collect(1 << 20).await?)
+    }
+
+    /// What a script prints, which must succeed. Perl is in every Debian and can make any system call.
+    pub async fn perl(&self, id: &api::SandboxId, script: &str) -> Result<String> {
+        let result = self.feed(id, "exec perl -", script).await?;
+        anyhow::ensure!(result.exit_code == Some(0), "the script ended with {result:?}");
+        Ok(result.stdout)
+    }
+
+    /// The host's numbers of the sandbox's processes, the agent's among them.
+    pub fn host_pids(&self, id: &api::SandboxId) -> Result<Vec<i32>> {
+        let dirs = ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup"]
+            .map(|root| Path::new(root).join(&self.name).join(id.as_str()));
+        let dir = dirs.iter().find(|dir| dir.exists()).context("the sandbox has no cgroup")?;
+        let list = std::fs::read_to_string(dir.join("cgroup.procs"))?;
+        Ok(list.lines().map(str::parse).collect::<Result<_, _>>()?)
     }
 
     /// What a command prints, which must succeed.
@@ -142,24 +207,8 @@ impl Rig {
     /// Removes every sandbox and all that the rig made.
     pub async fn clear(self) -> Result<()> {
         self.engine.shutdown().await;
-        for id in self.driver.list().await? {
-            self.driver.destroy(&id).await?;
-        }
-        std::fs::remove_dir_all(&self.data)?;
-        std::fs::remove_dir_all(&self.run)?;
-        remove_cgroup_parents(&self.name);
-        Ok(())
+        self.place.clear(&self.options).await
     }
-}
-
-/// The driver leaves its parent cgroup for the next sandbox; a rig has no next one.
-fn remove_cgroup_parents(name: &str) {
-    let Ok(hierarchies) = std::fs::read_dir("/sys/fs/cgroup") else { return };
-    for hierarchy in hierarchies.flatten() {
-        // Not in every hierarchy.
-        let _ = std::fs::remove_dir(hierarchy.path().join(name));
-    }
-    let _ = std::fs::remove_dir(Path::new("/sys/fs/cgroup").join(name));
 }
 
 /// The smallest sandbox the specification allows.
@@ -191,18 +240,43 @@ pub fn command(text: &str) -> ExecuteRequest {
     }
 }
 
-fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The agent that `./dev build` made.
-fn agent() -> Result<PathBuf> {
-    let path = std::env::var_os("SANDBOXD_AGENT").map_or_else(|| workspace().join("target/bin/sandbox-agent"), PathBuf::from);
+pub(crate) fn agent() -> Result<PathBuf> {
+    let path = std::env::var_os("SANDBOXD_AGENT")
+        .map_or_else(|| workspace().join("target/bin/sandbox-agent"), PathBuf::from);
     path.canonicalize().with_context(|| format!("no agent at {}: run './dev build' first", path.display()))
 }
 
-/// A Debian root file system with bash.
+/// A Debian root file system with bash: built once for all tests, by the code that builds it for users.
 pub fn rootfs() -> Result<PathBuf> {
-    let path = std::env::var_os("SANDBOXD_TEST_ROOTFS").context("SANDBOXD_TEST_ROOTFS is not set")?;
-    Ok(PathBuf::from(path))
+    static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    if let Some(path) = std::env::var_os("SANDBOXD_TEST_ROOTFS") {
+        return Ok(PathBuf::from(path));
+    }
+    // A thread of its own: the caller may be inside a runtime.
+    let build =
+        || std::thread::spawn(build_rootfs).join().map_err(|_| "the building thread panicked".to_owned())?;
+    BUILT.get_or_init(build).clone().map_err(anyhow::Error::msg)
+}
+
+fn build_rootfs() -> std::result::Result<PathBuf, String> {
+    let building = async {
+        let mut catalogue = Catalogue::default();
+        catalogue.set(IMAGE, &["debian:bookworm+ca-certificates+curl+git+procps"])?;
+        let root = workspace().join("target/test-images/images");
+        std::fs::create_dir_all(&root)?;
+        let images = Images::open(&root, catalogue, image::Options::default())?;
+        let image = images.ensure(IMAGE, Arc::new(|_| {})).await?;
+        images.close().await;
+        image.layers.first().cloned().context("the image has no layer")
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    runtime.block_on(building).map_err(|error: anyhow::Error| format!("{error:#}"))
 }

@@ -82,6 +82,12 @@ impl Cgroups {
         Ok(if frozen { Population::Frozen } else { Population::Running })
     }
 
+    /// The host's numbers of the processes inside.
+    pub fn processes(&self, name: &str) -> io::Result<Vec<i32>> {
+        let list = fs::read_to_string(self.freezer(name).join("cgroup.procs"))?;
+        Ok(list.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
     /// Stops every process; returns when all stand still.
     pub fn freeze(&self, name: &str, patience: Duration) -> io::Result<()> {
         let dir = self.freezer(name);

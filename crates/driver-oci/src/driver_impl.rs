@@ -180,7 +180,8 @@ impl Driver for OciDriver {
 
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError> {
         let paths = Paths::of(&self.inner.settings, id);
-        match link::connect(self.inner.settings.flavour, &paths).await {
+        let is_deserted = || matches!(self.inner.cgroups.population(id.as_str()), Ok(Population::Empty));
+        match link::connect(self.inner.settings.flavour, &paths, is_deserted).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(DriverError::failed("connect to the agent", error)),
         }
@@ -246,7 +247,8 @@ impl Inner {
     /// Has the runtime forget a sandbox whose processes are gone.
     fn forget(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
         // Its log is there, and may be all that is missing.
-        fs::create_dir_all(&paths.run).map_err(|error| DriverError::failed("make room for the runtime's log", error))?;
+        fs::create_dir_all(&paths.run)
+            .map_err(|error| DriverError::failed("make room for the runtime's log", error))?;
         match runtime::delete(&self.settings, id, paths) {
             Err(error) if self.settings.flavour == Flavour::Native => {
                 // What it keeps is a file about processes that are gone and cgroups that we remove.

@@ -17,6 +17,7 @@ use crate::cgroup::Cgroups;
 use crate::disk;
 use crate::paths::Paths;
 use crate::placement;
+use crate::priority::put_first;
 use crate::rootfs;
 use crate::runtime::{self, Lifeline};
 use crate::settings::{Flavour, Settings};
@@ -53,7 +54,19 @@ pub fn launch(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec) -> Res
     rootfs::leave_host_namespace()
         .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
     rootfs::assemble(spec, &paths, uid_base)?;
-    runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)
+    runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)?;
+    if settings.flavour == Flavour::Native {
+        put_agent_first(cgroups, spec);
+    }
+    Ok(())
+}
+
+fn put_agent_first(cgroups: &Cgroups, spec: &SandboxSpec) {
+    // Nobody has asked it for a command yet: it is alone.
+    let done = cgroups.processes(spec.id.as_str()).and_then(|pids| pids.into_iter().try_for_each(put_first));
+    if let Err(error) = done {
+        tracing::warn!(id = %spec.id, %error, "could not put an agent before its commands");
+    }
 }
 
 /// The container's root is nobody on the host and must still be able to pass through.

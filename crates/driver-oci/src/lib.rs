@@ -17,6 +17,7 @@ mod link;
 mod loopdev;
 mod paths;
 mod placement;
+mod priority;
 mod rootfs;
 mod runtime;
 mod settings;

@@ -35,22 +35,23 @@ pub fn run(
     entry_files: &[PathBuf],
 ) -> Result<(), DriverError> {
     let failed = |error: io::Error| DriverError::failed("run the runtime", error);
-    let agent_log = File::create(paths.agent_log()).map_err(failed)?;
     let mut command = base_command(settings, paths);
     command.arg("run");
     // Kept open until the runtime has been spawned: the child takes its copy from here.
     let mut listener = None;
     match lifeline {
         Lifeline::Listener(socket) => {
+            let log = File::create(paths.agent_log()).map_err(failed)?;
             command.args(["--detach", "--preserve-fds", "1"]).stdin(Stdio::null());
+            command.stdout(Stdio::from(log.try_clone().map_err(failed)?)).stderr(Stdio::from(log));
             listener = Some(socket);
         }
         Lifeline::Token(reader) => {
-            command.arg("--detach").stdin(Stdio::from(reader));
+            // gVisor lets commands open what the agent has open: a log would be theirs to fill the host with.
+            command.arg("--detach").stdin(Stdio::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
     command.arg("--bundle").arg(&paths.run).arg(id.as_str());
-    command.stdout(Stdio::from(agent_log.try_clone().map_err(failed)?)).stderr(Stdio::from(agent_log));
     let entries: Vec<File> = entry_files
         .iter()
         .map(|path| File::options().write(true).open(path))
@@ -115,7 +116,7 @@ fn base_command(settings: &Settings, paths: &Paths) -> Command {
     command.arg("--root").arg(runtime_root(settings)).arg("--log").arg(paths.runtime_log());
     command.args(["--log-format", "json"]);
     if settings.flavour == Flavour::Gvisor {
-        command.args(["--network=none", "--ignore-cgroups", "--host-uds=open"]);
+        command.args(["--network=none", "--ignore-cgroups", "--host-uds=open", "--oci-seccomp"]);
     }
     command.args(&settings.runtime_args);
     // Its own environment is nobody's business inside.

@@ -16,16 +16,23 @@ const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "s
 /// Every mount, in order.
 pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec<Mount>, OciSpecError> {
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
+    // An empty file takes no room of such a file system, but memory of the sandbox that would stay taken.
+    let shm_files = format!("nr_inodes={}", spec.limits.memory_mb * 64);
     let mut mounts = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
-        mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=64k"])?,
+        mount(
+            "/dev",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=64k", "nr_inodes=1024"],
+        )?,
         mount(
             "/dev/pts",
             "devpts",
             "devpts",
             &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
         )?,
-        mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm])?,
+        mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm, &shm_files])?,
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
         mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?,
         mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"])?,

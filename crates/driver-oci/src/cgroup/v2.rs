@@ -6,7 +6,11 @@ use std::path::Path;
 
 use driver::Limits;
 
-use super::CPU_PERIOD_US;
+use super::{CPU_PERIOD_US, shares};
+
+/// Bounds of the shares of cgroup v1.
+const FEWEST_SHARES: u64 = 2;
+const MOST_SHARES: u64 = 262_144;
 
 /// The controllers a sandbox needs.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
@@ -62,7 +66,9 @@ fn enable(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("cgroup.subtree_control"), words.join(" "))
 }
 
-/// The default weight, 100, for each processor.
+/// What runtimes make of the shares they are told, so that a sandbox from the pool weighs as much as one made for its size:
+/// 2 to 262,144 become 1 to 10,000.
 fn weight(cpu: u32) -> u64 {
-    (u64::from(cpu) * 100).min(10_000)
+    1 + (shares(cpu).clamp(FEWEST_SHARES, MOST_SHARES) - FEWEST_SHARES) * 9_999
+        / (MOST_SHARES - FEWEST_SHARES)
 }

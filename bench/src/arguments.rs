@@ -1,0 +1,99 @@
+//! The command line of the bench.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::baselines::docker::Which;
+use crate::baselines::runc;
+use crate::benches::{NAMES, Scale, recovery};
+
+/// What the process is to be.
+#[derive(Debug)]
+pub enum Mode {
+    Help,
+    Measure(Arguments),
+    RuncWorker { dir: PathBuf },
+    RecoveryChild { name: Option<String>, count: usize },
+}
+
+/// What to measure.
+#[derive(Debug)]
+pub struct Arguments {
+    pub names: Vec<&'static str>,
+    pub scale: Scale,
+    pub docker: Which,
+    pub json: Option<PathBuf>,
+}
+
+pub fn usage() -> String {
+    format!(
+        "usage: ./dev bench [NAME...] [--json FILE] [--with-docker] [--full]\n\n\
+         NAME           one of: {}; all without a name\n\
+         --json FILE    also write one JSON object a row\n\
+         --with-docker  start a Docker Engine to measure against, and remove it\n\
+         --full         500 idle sandboxes and 2,000 churned ones, as the bounds ask, instead of a tenth or so",
+        NAMES.join(" ")
+    )
+}
+
+pub fn parse(words: &[String]) -> Result<Mode> {
+    let mut words = words.iter().map(String::as_str);
+    let mut arguments =
+        Arguments { names: Vec::new(), scale: Scale::Short, docker: Which::Running, json: None };
+    while let Some(word) = words.next() {
+        match word {
+            runc::WORKER => return Ok(Mode::RuncWorker { dir: words.next().unwrap_or_default().into() }),
+            recovery::CHILD => {
+                let count = words.next().unwrap_or_default().parse()?;
+                return Ok(Mode::RecoveryChild { name: words.next().map(str::to_owned), count });
+            }
+            "-h" | "--help" => return Ok(Mode::Help),
+            "--with-docker" => arguments.docker = Which::Own,
+            "--full" => arguments.scale = Scale::Full,
+            "--json" => match words.next() {
+                Some(file) => arguments.json = Some(file.into()),
+                None => bail!("--json needs a file\n{}", usage()),
+            },
+            name => match NAMES.iter().find(|known| **known == name) {
+                Some(known) => arguments.names.push(known),
+                None => bail!("there is no bench {name:?}\n{}", usage()),
+            },
+        }
+    }
+    if arguments.names.is_empty() {
+        arguments.names = NAMES.to_vec();
+    }
+    Ok(Mode::Measure(arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn names_and_flags_come_in_any_order() {
+        let Mode::Measure(arguments) = parse(&words("pause --json f execute --full")).unwrap() else {
+            panic!()
+        };
+        assert_eq!(arguments.names, ["pause", "execute"]);
+        assert_eq!(arguments.json, Some("f".into()));
+        assert_eq!((arguments.scale, arguments.docker), (Scale::Full, Which::Running));
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_the_known_ones() {
+        let error = parse(&words("exec")).unwrap_err().to_string();
+        assert!(error.contains("execute") && error.contains("recovery"), "{error}");
+    }
+
+    #[test]
+    fn without_a_name_all_are_measured() {
+        let Mode::Measure(arguments) = parse(&[]).unwrap() else { panic!() };
+        assert_eq!(arguments.names, NAMES);
+    }
+}

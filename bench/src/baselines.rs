@@ -1,0 +1,6 @@
+//! What sandboxd is measured against.
+
+pub mod bash;
+pub mod bwrap;
+pub mod docker;
+pub mod runc;

@@ -1,0 +1,140 @@
+//! The Docker Engine, over its socket as its own client does, with an image imported from the sandboxes' root file system.
+//!
+//! A daemon that was running loses the image and its containers again; a daemon of ours goes with all it made.
+
+mod daemon;
+mod http;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use daemon::Daemon;
+use http::{Answer, Client};
+
+const RUNNING: &str = "/var/run/docker.sock";
+
+/// Which daemon to measure against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Whatever is on the usual socket, if anything.
+    Running,
+    /// One that is started for this run.
+    Own,
+}
+
+pub struct Docker {
+    client: Client,
+    image: String,
+    own: Option<Daemon>,
+}
+
+impl Docker {
+    /// `None` where none runs.
+    pub async fn find(which: Which) -> Result<Option<Self>> {
+        let own = match which {
+            Which::Own => {
+                Some(Daemon::start().await.context("starting a Docker Engine (package docker.io)")?)
+            }
+            Which::Running if Path::new(RUNNING).exists() => None,
+            Which::Running => return Ok(None),
+        };
+        let socket = own.as_ref().map_or_else(|| PathBuf::from(RUNNING), Daemon::socket);
+        let image = format!("sandboxd-bench:{}", std::process::id());
+        let docker = Self { client: Client::new(socket), image, own };
+        let ready = docker.import().await.context("importing the root file system into Docker");
+        match ready {
+            Ok(()) => Ok(Some(docker)),
+            Err(error) => {
+                docker.close().await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// What `docker import` does.
+    async fn import(&self) -> Result<()> {
+        let (repository, tag) = self.image.split_once(':').unwrap_or((&self.image, "latest"));
+        let path = format!("/images/create?fromSrc=-&repo={repository}&tag={tag}");
+        let mut tar = tokio::process::Command::new("tar")
+            .arg("-C")
+            .arg(e2e::rootfs()?)
+            .args(["--numeric-owner", "-c", "."])
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("running tar")?;
+        let archive = tar.stdout.take().context("tar has no output")?;
+        let answer = self.client.upload(&path, archive).await?;
+        ensure!(tar.wait().await?.success(), "tar failed");
+        answer.want(&[200])?;
+        Ok(())
+    }
+
+    /// A container that sleeps, with the limits of our sandboxes and no network.
+    pub async fn create_and_start(&self) -> Result<String> {
+        let body = json!({
+            "Image": self.image,
+            "Cmd": ["sleep", "infinity"],
+            "HostConfig": {
+                "NetworkMode": "none", "Memory": 2_147_483_648_u64, "NanoCpus": 2_000_000_000_u64, "PidsLimit": 512,
+            },
+        });
+        let created = self.post("/containers/create", Some(&body)).await?.want(&[201])?.json()?;
+        let id = created["Id"].as_str().context("Docker named no container")?.to_owned();
+        self.post(&format!("/containers/{id}/start"), None).await?.want(&[204])?;
+        Ok(id)
+    }
+
+    /// Runs a command to its end: make it, start it and read its output, ask how it ended.
+    pub async fn exec(&self, container: &str, command: &str) -> Result<()> {
+        let body = json!({ "AttachStdout": true, "AttachStderr": true, "Cmd": ["bash", "-c", command] });
+        let path = format!("/containers/{container}/exec");
+        let made = self.post(&path, Some(&body)).await?.want(&[201])?.json()?;
+        let id = made["Id"].as_str().context("Docker named no command")?;
+        let start = json!({ "Detach": false, "Tty": false });
+        self.post(&format!("/exec/{id}/start"), Some(&start)).await?.want(&[200])?;
+        let ended = self.client.ask("GET", &format!("/exec/{id}/json"), None).await?.want(&[200])?.json()?;
+        ensure!(ended["ExitCode"] == json!(0), "the command ended with {}", ended["ExitCode"]);
+        Ok(())
+    }
+
+    pub async fn pause(&self, container: &str) -> Result<()> {
+        self.post(&format!("/containers/{container}/pause"), None).await?.want(&[204]).map(drop)
+    }
+
+    pub async fn unpause(&self, container: &str) -> Result<()> {
+        self.post(&format!("/containers/{container}/unpause"), None).await?.want(&[204]).map(drop)
+    }
+
+    pub async fn remove(&self, container: &str) -> Result<()> {
+        let path = format!("/containers/{container}?force=true&v=true");
+        self.client.ask("DELETE", &path, None).await?.want(&[204]).map(drop)
+    }
+
+    async fn post(&self, path: &str, body: Option<&Value>) -> Result<Answer> {
+        self.client.ask("POST", path, body).await
+    }
+
+    /// Removes every container of the image, and the image, and the daemon if it is ours.
+    pub async fn close(self) -> Result<()> {
+        let cleared = self.clear().await;
+        match self.own {
+            // Whatever it still knows goes with it.
+            Some(daemon) => daemon.stop().await,
+            None => cleared,
+        }
+    }
+
+    async fn clear(&self) -> Result<()> {
+        let filter = format!("%7B%22ancestor%22%3A%5B%22{}%22%5D%7D", self.image);
+        let path = format!("/containers/json?all=true&filters={filter}");
+        let containers = self.client.ask("GET", &path, None).await?.want(&[200])?.json()?;
+        for container in containers.as_array().into_iter().flatten() {
+            self.remove(container["Id"].as_str().unwrap_or_default()).await?;
+        }
+        let path = format!("/images/{}?force=true", self.image);
+        self.client.ask("DELETE", &path, None).await?.want(&[200, 404]).map(drop)
+    }
+}

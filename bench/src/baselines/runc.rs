@@ -1,0 +1,122 @@
+//! `runc run` of the bundle that the driver wrote for a sandbox, with `true` in the place of the agent.
+//!
+//! The bundle's root has to be mounted, which must not show on the host: a worker, this program run again in a mount
+//! namespace of its own, mounts the same layers and runs the runtime each time it is told to. Its end unmounts everything.
+
+use std::fs;
+use std::io::{BufRead as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use async_trait::async_trait;
+use e2e::Rig;
+use rustix::mount::{MountFlags, mount};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+
+use crate::subject::{Measured, Subject};
+
+/// The hidden subcommand that is the worker.
+pub const WORKER: &str = "__runc-worker";
+const RUNC: &str = "/usr/sbin/runc";
+
+pub struct Runc {
+    bench: &'static str,
+    /// Killed, if it still runs, when this goes.
+    _worker: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Runc {
+    /// Takes the bundle from a sandbox made for it, and starts the worker.
+    pub async fn start(bench: &'static str, rig: &Rig) -> Result<Self> {
+        let dir = rig.run.join("runc-bench");
+        let id = rig.create().await.context("making a sandbox to take the bundle from")?;
+        let written = fs::read(rig.run.join("sandboxes").join(id.as_str()).join("config.json"));
+        rig.engine.terminate("test", &id, "request").await?;
+        let config: Value = serde_json::from_slice(&written.context("reading its bundle")?)?;
+        lay_out(&dir, rig, config).with_context(|| format!("laying out {}", dir.display()))?;
+        let mut worker = tokio::process::Command::new("unshare")
+            .args(["--mount", "--propagation", "private"])
+            .arg(std::env::current_exe()?)
+            .args([WORKER.as_ref(), dir.as_os_str()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting unshare (package util-linux)")?;
+        let orders = worker.stdin.take().context("the worker has no standard input")?;
+        let answers = worker.stdout.take().context("the worker has no standard output")?;
+        Ok(Self { bench, _worker: worker, orders, answers: BufReader::new(answers).lines() })
+    }
+}
+
+/// The bundle, and `layers`, a file with the layers' paths, topmost first.
+fn lay_out(dir: &Path, rig: &Rig, mut config: Value) -> Result<()> {
+    let root = dir.join("rootfs");
+    config["process"]["args"] = json!(["true"]);
+    config["process"]["env"] = json!(["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
+    config["root"]["path"] = json!(root);
+    config["linux"]["cgroupsPath"] = json!(format!("/{}/runc-bench", rig.name));
+    for part in [dir, &root, &dir.join("state"), &dir.join("changes")] {
+        fs::create_dir_all(part)?;
+        // Passed through by the container's root, who is nobody on the host.
+        fs::set_permissions(part, fs::Permissions::from_mode(0o711))?;
+    }
+    fs::write(dir.join("config.json"), serde_json::to_vec(&config)?)?;
+    let layers: Vec<String> =
+        rig.template.layers.iter().map(|layer| layer.to_string_lossy().into_owned()).collect();
+    Ok(fs::write(dir.join("layers"), layers.join(":"))?)
+}
+
+#[async_trait]
+impl Subject for Runc {
+    fn name(&self) -> &'static str {
+        "runc"
+    }
+
+    async fn once(&mut self) -> Result<Vec<Measured>> {
+        self.orders.write_all(b"run\n").await.context("telling the worker")?;
+        let answer = self.answers.next_line().await?.context("the worker ended")?;
+        let nanoseconds = answer.parse().with_context(|| format!("the worker said {answer:?}"))?;
+        Ok(vec![(self.bench, Duration::from_nanos(nanoseconds))])
+    }
+}
+
+/// What the worker does: one run and one answer a line, until its input ends.
+pub fn work(dir: &Path) -> Result<()> {
+    let changes = dir.join("changes");
+    mount("tmpfs", &changes, "tmpfs", MountFlags::empty(), None).context("mounting a place for changes")?;
+    for part in ["upper", "work"] {
+        fs::create_dir(changes.join(part))?;
+    }
+    let layers = fs::read_to_string(dir.join("layers"))?;
+    let options = format!("lowerdir={layers},upperdir={0}/upper,workdir={0}/work", changes.display());
+    let options = std::ffi::CString::new(options)?;
+    mount("overlay", dir.join("rootfs"), "overlay", MountFlags::NODEV, options.as_c_str())
+        .context("mounting the bundle's root")?;
+    for order in std::io::stdin().lock().lines() {
+        ensure!(order? == "run", "the only order is 'run'");
+        let took = run_once(dir)?;
+        writeln!(std::io::stdout(), "{}", took.as_nanos())?;
+    }
+    Ok(())
+}
+
+fn run_once(dir: &Path) -> Result<Duration> {
+    let mut command = std::process::Command::new(PathBuf::from(RUNC));
+    command.arg("--root").arg(dir.join("state")).arg("run").arg("--bundle").arg(dir).arg("runc-bench");
+    command.stdin(Stdio::null());
+    let begin = Instant::now();
+    let output = command.output().context("running runc")?;
+    let took = begin.elapsed();
+    if !output.status.success() {
+        bail!("runc: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(took)
+}

@@ -1,0 +1,89 @@
+//! The benches, one a file. Each answers rows, and leaves nothing behind whether it succeeds or not.
+
+mod burst;
+mod churn;
+mod create;
+mod density;
+mod destroy;
+mod execute;
+mod output;
+mod pause;
+pub mod recovery;
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::baselines::docker::Docker;
+use crate::report::Row;
+
+/// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
+pub const NAMES: [&str; 12] = [
+    "execute",
+    "create-warm",
+    "create-cold",
+    "create",
+    "burst",
+    "pause",
+    "resume",
+    "destroy",
+    "churn",
+    "output",
+    "recovery",
+    "density",
+];
+
+/// Those that measure Docker where it is.
+pub const USES_DOCKER: [&str; 7] =
+    ["execute", "create-warm", "create-cold", "create", "pause", "resume", "destroy"];
+
+/// How much is made of the things whose bounds ask for many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    Short,
+    Full,
+}
+
+/// What a run was told.
+pub struct Setup {
+    pub selected: Vec<&'static str>,
+    pub scale: Scale,
+    pub docker: Option<Docker>,
+}
+
+impl Setup {
+    pub fn wants(&self, names: &[&str]) -> bool {
+        self.selected.iter().any(|selected| names.contains(selected))
+    }
+}
+
+/// Runs what was asked for. A bench that fails is one line among the failures.
+pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
+    let mut rows = Vec::new();
+    let mut failures = Vec::new();
+    let mut keep = |names: &str, begin: Instant, result: Result<Vec<Row>>| {
+        match result {
+            Ok(more) => rows.extend(more),
+            Err(error) => failures.push(format!("{names} failed: {error:#}")),
+        }
+        eprintln!("bench: {names} took {:.1} s", begin.elapsed().as_secs_f64());
+    };
+    macro_rules! bench {
+        ($names:expr, $run:expr) => {
+            if setup.wants(&$names) {
+                let begin = Instant::now();
+                keep(&$names.join(", "), begin, $run.await);
+            }
+        };
+    }
+    bench!(["execute"], execute::run(setup));
+    bench!(["create-warm", "create-cold", "create"], create::run(setup));
+    bench!(["burst"], burst::run());
+    bench!(["pause", "resume"], pause::run(setup));
+    bench!(["destroy"], destroy::run(setup));
+    bench!(["churn"], churn::run(setup));
+    bench!(["output"], output::run());
+    bench!(["recovery"], recovery::run());
+    bench!(["density"], density::run(setup));
+    (rows, failures)
+}

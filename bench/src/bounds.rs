@@ -1,0 +1,154 @@
+//! What the figures have to be, and whether they are.
+
+use crate::report::{Figure, OURS, Row, aligned, find};
+
+/// A bound on one of our rows.
+struct Bound {
+    bench: &'static str,
+    subject: &'static str,
+    words: &'static str,
+    test: Test,
+}
+
+enum Test {
+    P50AtMost(f64),
+    P99AtMost(f64),
+    /// Of figures that are one number.
+    AtMost(f64),
+    AtLeast(f64),
+    /// Our median as a multiple of theirs.
+    MultipleAtMost(Peer, f64),
+    /// Their median as a multiple of ours.
+    FasterThan(Peer, f64),
+    /// Nothing went wrong, in so many rounds at least.
+    CleanAfter(usize),
+}
+
+/// A row of somebody else.
+struct Peer {
+    bench: &'static str,
+    subject: &'static str,
+}
+
+const fn peer(bench: &'static str, subject: &'static str) -> Peer {
+    Peer { bench, subject }
+}
+
+const fn bound(bench: &'static str, words: &'static str, test: Test) -> Bound {
+    Bound { bench, subject: OURS, words, test }
+}
+
+const fn bound_on(bench: &'static str, subject: &'static str, words: &'static str, test: Test) -> Bound {
+    Bound { bench, subject, words, test }
+}
+
+const BOUNDS: [Bound; 24] = [
+    bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
+    bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
+    bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
+    bound("create-warm", ">= 40 x faster than Docker", Test::FasterThan(peer("create", "docker"), 40.0)),
+    bound("create-cold", "p50 <= 2 x runc run", Test::MultipleAtMost(peer("create", "runc"), 2.0)),
+    bound("create-cold", ">= 3 x faster than Docker", Test::FasterThan(peer("create", "docker"), 3.0)),
+    bound("burst", "50 at once: p99 <= 60 ms", Test::P99AtMost(60.0)),
+    bound("burst", "50 at once: all succeed", Test::CleanAfter(50)),
+    bound("churn", ">= 25 a second", Test::AtLeast(25.0)),
+    bound("churn", "none fails, nothing is left after 2,000", Test::CleanAfter(2000)),
+    bound("pause", "p50 <= 3 ms", Test::P50AtMost(3.0)),
+    bound("pause", ">= 4 x faster than Docker", Test::FasterThan(peer("pause", "docker"), 4.0)),
+    bound("resume", "p50 <= 3 ms", Test::P50AtMost(3.0)),
+    bound("resume", ">= 4 x faster than Docker", Test::FasterThan(peer("resume", "docker"), 4.0)),
+    bound("destroy", "p50 until answered <= 10 ms", Test::P50AtMost(10.0)),
+    bound("destroy-gone", "every trace gone <= 1 s later", Test::P99AtMost(1000.0)),
+    bound("density", "one idle sandbox <= 4 MB of host memory", Test::AtMost(4.0)),
+    bound("density", "500 at once", Test::CleanAfter(500)),
+    bound_on("density", "daemon-idle", "daemon <= 1 % of a core when idle", Test::AtMost(1.0)),
+    bound("output", ">= 300 MB/s", Test::AtLeast(300.0)),
+    bound_on("output", "stopped-reader", "memory does not grow (<= 2 MB)", Test::AtMost(2.0)),
+    bound("recovery", "200 sandboxes p50 <= 2 s", Test::P50AtMost(2000.0)),
+    bound("recovery", "slowest of them <= 2 s", Test::P99AtMost(2000.0)),
+    bound("recovery", "all found", Test::CleanAfter(1)),
+];
+
+/// The bounds of the benches that were asked for, with what was seen.
+pub fn table(rows: &[Row], selected: &[&'static str]) -> String {
+    let mut lines = vec![
+        ["bench", "bound", "seen", ""].map(str::to_owned),
+        ["---", "---", "---:", "---"].map(str::to_owned),
+    ];
+    let wanted = BOUNDS
+        .iter()
+        .filter(|bound| find(rows, bound.bench, bound.subject).is_some() || selected.contains(&bound.bench));
+    lines.extend(wanted.map(|bound| {
+        let (seen, verdict) = judge(bound, rows);
+        [bound.bench.to_owned(), bound.words.to_owned(), seen, verdict.to_owned()]
+    }));
+    aligned(&lines)
+}
+
+fn judge(bound: &Bound, rows: &[Row]) -> (String, &'static str) {
+    let Some(row) = find(rows, bound.bench, bound.subject) else { return (String::new(), "not measured") };
+    let main = row.figure.main();
+    let (seen, holds) = match &bound.test {
+        Test::P50AtMost(most) => (format!("{main:.2} ms"), main <= *most),
+        Test::P99AtMost(most) => {
+            let Figure::Times { p99_ms, .. } = row.figure else { return (String::new(), "not measured") };
+            (format!("{p99_ms:.2} ms"), p99_ms <= *most)
+        }
+        Test::AtMost(most) => (format!("{main:.2}"), main <= *most),
+        Test::AtLeast(least) => (format!("{main:.1}"), main >= *least),
+        Test::MultipleAtMost(Peer { bench, subject }, most) => {
+            let Some(theirs) = find(rows, bench, subject) else {
+                return (format!("no {subject}"), "not measured");
+            };
+            let multiple = main / theirs.figure.main();
+            (format!("{multiple:.2} x"), multiple <= *most)
+        }
+        Test::FasterThan(Peer { bench, subject }, least) => {
+            let Some(theirs) = find(rows, bench, subject) else {
+                return (format!("no {subject}"), "not measured");
+            };
+            let multiple = theirs.figure.main() / main;
+            (format!("{multiple:.1} x"), multiple >= *least)
+        }
+        Test::CleanAfter(n) => {
+            let problems = format!("{} problems in {}", row.problems.len(), row.n);
+            if row.problems.is_empty() && row.n < *n {
+                return (problems, "not measured: run with --full");
+            }
+            (problems, row.problems.is_empty())
+        }
+    };
+    (seen, if holds { "reached" } else { "NOT reached" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(bench: &'static str, subject: &'static str, p50_ms: f64) -> Row {
+        Row::new(bench, subject, Figure::Times { p50_ms, p99_ms: p50_ms * 2.0 }, 500)
+    }
+
+    #[test]
+    fn ratios_go_the_right_way_round() {
+        let rows = [
+            times("execute", "sandboxd", 2.0),
+            times("execute", "bash", 1.0),
+            times("execute", "docker", 60.0),
+        ];
+        let text = table(&rows, &["execute"]);
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert!(lines[0].contains("2.00 x") && lines[0].contains("NOT reached"), "{text}");
+        assert!(lines[1].contains("30.0 x") && !lines[1].contains("NOT reached"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_called_reached() {
+        let row = Row::new("churn", "sandboxd", Figure::PerSecond(90.0), 300);
+        let text = table(std::slice::from_ref(&row), &["churn", "pause"]);
+        assert!(text.contains("run with --full"), "{text}");
+        assert_eq!(text.matches("not measured").count(), 3, "{text}");
+        let text = table(&[row.problem("one failed")], &["churn"]);
+        assert!(text.contains("NOT reached"), "{text}");
+    }
+}

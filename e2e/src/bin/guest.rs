@@ -1,0 +1,304 @@
+//! What the virtual machine of `tests/cgroup_v2.rs` runs: the life of sandboxes where cgroup v2 is all there is.
+//!
+//! A line for each check, `ok NAME` or `FAIL NAME: REASON`, and `end ok` or `end failed` after the last. What a failing check
+//! leaves goes with the machine.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use api::{Resources, SandboxConfig, SandboxId};
+use e2e::{Daemon, Expected, Place, Rig, RigOptions, command, config, settled};
+use tokio::process::Command;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const RUNSC: &str = "/usr/bin/runsc";
+const LXCFS: &str = "/usr/bin/lxcfs";
+/// One emulated processor does in seconds what a real one does at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::main]
+async fn main() {
+    let mut failed = Vec::new();
+    let mut note = |name: &'static str, begin: Instant, outcome: Result<()>| match outcome {
+        Ok(()) => println!("ok {name} ({} ms)", begin.elapsed().as_millis()),
+        Err(error) => {
+            println!("FAIL {name}: {error:#}");
+            failed.push(name);
+        }
+    };
+    macro_rules! check {
+        ($($name:ident),*) => { $(
+            let begin = Instant::now();
+            note(stringify!($name), begin, $name().await);
+        )* };
+    }
+    check!(doctor, one_off, limits, memory, processes, freezer, recovery, gvisor, lxcfs, nothing_left);
+    println!("end {}", if failed.is_empty() { "ok" } else { "failed" });
+}
+
+fn beside(name: &str) -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name(name))
+}
+
+/// The program as `./dev build` lays it out, with the images of the tests.
+async fn sandboxd(arguments: &[&str]) -> Result<(Option<i32>, String)> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sandboxd").canonicalize()?;
+    let mut command = Command::new(program);
+    let output = command.args(arguments).env("SANDBOXD_DATA_DIR", "/images").output().await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !said.trim().is_empty() {
+        println!("   {}", said.trim());
+    }
+    Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+async fn doctor() -> Result<()> {
+    let (code, text) = sandboxd(&["doctor"]).await?;
+    ensure!(code == Some(0), "it ended with {code:?}: {text}");
+    let line = text.lines().find(|line| line.contains(" cgroups ")).context("it says nothing of cgroups")?;
+    ensure!(line.starts_with("ok ") && line.ends_with(" v2"), "it says {line:?}");
+    Ok(())
+}
+
+async fn one_off() -> Result<()> {
+    let look = "id -u; nproc; cd /sys/fs/cgroup; cat memory.max memory.swap.max pids.max cpu.max; \
+        mkdir x 2>/dev/null || echo closed; echo max 2>/dev/null >memory.max || echo closed; exit 7";
+    let (code, text) =
+        sandboxd(&["run", "ubuntu:24.04", "--cpu", "2", "--memory", "4096", "--", look]).await?;
+    let seen: Vec<&str> = text.lines().collect();
+    let memory = (4096_u64 << 20).to_string();
+    ensure!(
+        seen == ["0", "2", &memory, "0", "1024", "200000 100000", "closed", "closed"],
+        "inside one sees {seen:?}"
+    );
+    ensure!(code == Some(7), "the exit code is {code:?}");
+    Ok(())
+}
+
+/// A rig for one check, and afterwards nothing of it.
+async fn with_rig(options: RigOptions, check: impl AsyncFnOnce(&Rig) -> Result<()>) -> Result<()> {
+    let rig = Rig::new(options).await?;
+    check(&rig).await?;
+    for record in rig.store.living().await? {
+        rig.engine.terminate("test", &record.id, "request").await?;
+    }
+    // Empties the pool too.
+    let halted = rig.halt().await;
+    nothing_of(&halted.place).await?;
+    halted.place.clear(&halted.options).await
+}
+
+/// No cgroup, process, mount or loop device of any sandbox.
+async fn nothing_of(place: &Place) -> Result<()> {
+    let strays = settled(place, &Expected::default()).await;
+    ensure!(strays.is_empty(), "left over: {}", strays.join("; "));
+    Ok(())
+}
+
+async fn small(rig: &Rig, cpu: u32, memory_mb: u32) -> Result<SandboxId> {
+    let config = SandboxConfig { resources: Resources { cpu, memory_mb, disk_mb: 64 }, ..config() };
+    Ok(rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone())
+}
+
+fn read(rig: &Rig, id: &SandboxId, file: &str) -> Result<String> {
+    let path = Path::new(ROOT).join(&rig.name).join(id.as_str()).join(file);
+    Ok(std::fs::read_to_string(&path).with_context(|| path.display().to_string())?.trim().to_owned())
+}
+
+/// One figure of a file of figures with names.
+fn figure(rig: &Rig, id: &SandboxId, file: &str, name: &str) -> Result<u64> {
+    let text = read(rig, id, file)?;
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.with_context(|| format!("{file} has no {name}: {text}"))
+}
+
+async fn becomes(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begin = Instant::now();
+    while !is_so()? {
+        ensure!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// A sandbox from the pool ends up with the same limits as one that was made with them.
+async fn limits() -> Result<()> {
+    let files = ["memory.max", "memory.swap.max", "cpu.max", "cpu.weight", "pids.max"];
+    let seen =
+        |rig: &Rig, id: &SandboxId| files.iter().map(|file| read(rig, id, file)).collect::<Result<Vec<_>>>();
+    let mut made = Vec::new();
+    with_rig(RigOptions::default(), async |rig| {
+        let id = small(rig, 1, 512).await?;
+        made = seen(rig, &id)?;
+        ensure!(made[..3] == ["536870912", "0", "100000 100000"] && made[4] == "512", "made with {made:?}");
+        Ok(())
+    })
+    .await?;
+    with_rig(RigOptions { pool: 1, ..RigOptions::default() }, async |rig| {
+        rig.pool_is_full().await;
+        let ready = rig.driver.list().await?;
+        let resources = Resources { cpu: 1, memory_mb: 512, ..config().resources };
+        let config = SandboxConfig { resources, ..config() };
+        let id = rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone();
+        ensure!(ready.contains(&id), "{id} did not come from the pool, which held {ready:?}");
+        let taken = seen(rig, &id)?;
+        ensure!(taken == made, "from the pool it has {taken:?}, made it would have {made:?}");
+        ensure!(rig.output(&id, "nproc").await?.trim() == "1", "nproc does not say 1");
+        Ok(())
+    })
+    .await
+}
+
+async fn memory() -> Result<()> {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = small(rig, 2, 128).await?;
+        let bystander = rig.output(&id, "sleep 1000 >/dev/null 2>&1 & echo $!").await?;
+        let result = rig.run(&id, "exec perl -e '$x = q(x) x (1 << 28); sleep 100'").await?;
+        ensure!(result.signal.as_deref() == Some("SIGKILL"), "the hog ended with {result:?}");
+        ensure!(figure(rig, &id, "memory.events", "oom_kill ")? >= 1, "its cgroup knows of no kill");
+        let comm = rig.output(&id, &format!("cat /proc/{}/comm", bystander.trim())).await?;
+        ensure!(comm == "sleep\n", "the bystander is {comm:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn processes() -> Result<()> {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = small(rig, 2, 512).await?;
+        let fill =
+            "exec perl -e 'for (1..600) { my $pid = fork; last if !defined $pid; last if !$pid } sleep 100'";
+        let filling = rig.engine.execute("test", &id, command(fill)).await?;
+        becomes("the table is full", || Ok(figure(rig, &id, "pids.current", "")? == 512)).await?;
+        becomes("a fork was refused", || Ok(figure(rig, &id, "pids.events", "max ")? > 0)).await?;
+        // Nobody waits for the command any more: it ends, with all that it started.
+        drop(filling);
+        becomes("the table is empty", || Ok(rig.host_pids(&id)?.len() == 1)).await?;
+        ensure!(rig.output(&id, "echo works").await? == "works\n", "no command runs any more");
+        Ok(())
+    })
+    .await
+}
+
+async fn freezer() -> Result<()> {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = small(rig, 2, 256).await?;
+        let busy = rig.output(&id, "(while :; do :; done) >/dev/null 2>&1 & echo $!").await?;
+        rig.engine.pause("test", &id).await?;
+        ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 1, "it is not frozen");
+        let used = figure(rig, &id, "cpu.stat", "usage_usec ")?;
+        // A measurement: for so long a busy loop must get nothing.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let more = figure(rig, &id, "cpu.stat", "usage_usec ")? - used;
+        ensure!(more < 20_000, "paused, it used {more} us of 300 ms");
+        rig.engine.resume("test", &id).await?;
+        ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 0, "it is still frozen");
+        becomes("it runs on", || Ok(figure(rig, &id, "cpu.stat", "usage_usec ")? > used + 100_000)).await?;
+        rig.output(&id, &format!("kill -0 {}", busy.trim())).await?;
+        // What stands still can be ended too.
+        rig.engine.pause("test", &id).await?;
+        rig.engine.terminate("test", &id, "request").await?;
+        nothing_of(rig.place()).await
+    })
+    .await
+}
+
+/// The engine dies, by SIGKILL; the next one finds what ran running and what stood standing.
+async fn recovery() -> Result<()> {
+    let place = Place::fresh();
+    let victim = beside("victim")?;
+    let daemon = Daemon::start(&victim, &place, 0, 16)?;
+    daemon.ready().await?;
+    let mut marked = Vec::new();
+    for paused in [false, true] {
+        let id = daemon.ask("create").await?;
+        let pid = daemon.ask(&format!("exec {id} sleep 4321 </dev/null >/dev/null 2>&1 & echo $!")).await?;
+        if paused {
+            daemon.ask(&format!("pause {id}")).await?;
+        }
+        marked.push((id, pid.trim_start_matches("0 ").trim().to_owned()));
+    }
+    daemon.kill().await?;
+    let daemon = Daemon::start(&victim, &place, 0, 16)?;
+    let found = daemon.ready().await?;
+    ensure!((found.running, found.paused, found.stopped, found.orphans) == (1, 1, 0, 0), "found {found:?}");
+    for (id, pid) in &marked {
+        let inside = daemon.ask(&format!("exec {id} kill -0 {pid} && echo alive")).await?;
+        ensure!(inside == "0 alive\n", "{id} has lost its process: {inside:?}");
+        daemon.ask(&format!("destroy {id}")).await?;
+    }
+    let expected = Expected { daemon: daemon.pid(), ..Expected::default() };
+    let strays = settled(&place, &expected).await;
+    ensure!(strays.is_empty(), "left over: {}", strays.join("; "));
+    daemon.stop().await?;
+    place.clear(&RigOptions::default()).await
+}
+
+/// The driver makes gVisor's cgroups itself.
+async fn gvisor() -> Result<()> {
+    if !Path::new(RUNSC).exists() {
+        println!("   gVisor is not installed on the host");
+        return Ok(());
+    }
+    let options = RigOptions {
+        runtime: RUNSC.into(),
+        runtime_args: vec!["--platform=ptrace".to_owned()],
+        ..RigOptions::default()
+    };
+    with_rig(options, async |rig| {
+        let id = small(rig, 1, 512).await?;
+        ensure!(rig.output(&id, "echo works").await? == "works\n", "no command runs");
+        let limits =
+            ["memory.max", "memory.swap.max", "cpu.max", "pids.max"].map(|file| read(rig, &id, file));
+        let limits = limits.into_iter().collect::<Result<Vec<_>>>()?;
+        ensure!(limits == ["536870912", "0", "100000 100000", "512"], "its limits are {limits:?}");
+        rig.engine.pause("test", &id).await?;
+        ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 1, "it is not frozen");
+        rig.engine.resume("test", &id).await?;
+        ensure!(rig.output(&id, "echo back").await? == "back\n", "no command runs after the pause");
+        Ok(())
+    })
+    .await
+}
+
+/// Sandboxes see figures of their own, also those that were given other limits later.
+async fn lxcfs() -> Result<()> {
+    if !Path::new(LXCFS).exists() {
+        println!("   lxcfs is not installed on the host");
+        return Ok(());
+    }
+    let dir = PathBuf::from("/run/own-figures");
+    std::fs::create_dir(&dir)?;
+    // Ends with the machine.
+    let _lxcfs =
+        Command::new(LXCFS).arg("-f").arg(&dir).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    becomes("lxcfs answers", || {
+        Ok(std::fs::read(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty()))
+    })
+    .await?;
+    with_rig(RigOptions { lxcfs: Some(dir), pool: 1, ..RigOptions::default() }, async |rig| {
+        rig.pool_is_full().await;
+        let resources = Resources { cpu: 1, memory_mb: 512, ..config().resources };
+        let config = SandboxConfig { resources, ..config() };
+        let taken = rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone();
+        for (id, size) in [(taken, 512), (small(rig, 1, 256).await?, 256)] {
+            let total = rig.output(&id, "awk '/^MemTotal:/ { print $2 }' /proc/meminfo").await?;
+            ensure!(total.trim() == (size * 1024).to_string(), "of {size} MB it sees {total}");
+            let cpus = rig.output(&id, "grep -c ^processor /proc/cpuinfo").await?;
+            ensure!(cpus.trim() == "1", "of 1 processor it sees {cpus}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// No cgroup is left of all that was done here, not even an empty one.
+async fn nothing_left() -> Result<()> {
+    let entries = std::fs::read_dir(ROOT)?.flatten().filter(|entry| entry.path().is_dir());
+    let left: BTreeSet<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    if left.is_empty() { Ok(()) } else { bail!("{left:?}") }
+}

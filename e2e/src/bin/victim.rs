@@ -1,0 +1,109 @@
+//! An engine in a process that tests kill: `victim NAME POOL SLOTS`. See `e2e::Daemon` for what goes over its streams.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use api::SandboxId;
+use e2e::{Rig, RigOptions, command, escape, unescape};
+use engine::EngineError;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+const MAX_OUTPUT: usize = 64 * 1024;
+/// Requests that may wait to be taken up.
+const WAITING: usize = 64;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    // The standard output is for answers.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .init();
+    let mut arguments = std::env::args().skip(1);
+    let mut next = || arguments.next().context("usage: victim NAME POOL SLOTS");
+    let name = next()?;
+    let options = RigOptions { pool: next()?.parse()?, slots: next()?.parse()?, ..RigOptions::default() };
+    let begin = Instant::now();
+    let rig = Arc::new(Rig::named(name, options).await?);
+    let found = rig.recovered;
+    let took_ms = begin.elapsed().as_millis();
+    let ready =
+        format!("ready {} {} {} {} {took_ms}", found.running, found.paused, found.stopped, found.orphans);
+    say(&ready)?;
+
+    let tasks = TaskTracker::new();
+    let (send, mut lines) = mpsc::channel(WAITING);
+    let reading = tokio::task::spawn_blocking(move || -> Result<()> {
+        for line in std::io::stdin().lock().lines() {
+            send.blocking_send(line?)?;
+        }
+        Ok(())
+    });
+    while let Some(line) = lines.recv().await {
+        let rig = Arc::clone(&rig);
+        tasks.spawn(async move {
+            let (number, request) = line.split_once(' ').unwrap_or((&line, ""));
+            let answer = match serve(&rig, &unescape(request)).await {
+                Ok(text) => format!("{number} ok {}", escape(&text)),
+                Err(error) => format!("{number} no {}", escape(&format!("{error:#}"))),
+            };
+            // Where nobody reads any more, the end of the input follows.
+            let _ = say(&answer);
+        });
+    }
+    reading.await??;
+    tasks.close();
+    tasks.wait().await;
+    rig.engine.shutdown().await;
+    Ok(())
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+async fn serve(rig: &Rig, request: &str) -> Result<String> {
+    let (verb, rest) = request.split_once(' ').unwrap_or((request, ""));
+    let (id, text) = rest.split_once(' ').unwrap_or((rest, ""));
+    let id = || id.parse::<SandboxId>().with_context(|| format!("{id:?} is no sandbox"));
+    match verb {
+        "create" => Ok(rig.create().await?.to_string()),
+        "exec" => {
+            let result = rig.engine.execute("test", &id()?, command(text)).await?.collect(MAX_OUTPUT).await?;
+            Ok(format!("{} {}", result.exit_code.unwrap_or(-1), result.stdout))
+        }
+        "pause" => Ok(rig.engine.pause("test", &id()?).await?.runtime_duration_ms.to_string()),
+        "resume" => Ok(rig.engine.resume("test", &id()?).await?.paused_duration_ms.to_string()),
+        "destroy" => Ok(rig.engine.terminate("test", &id()?, "request").await?.total_runtime_ms.to_string()),
+        "state" => match rig.engine.get("test", &id()?).await {
+            Ok(status) => Ok(status.state().to_string()),
+            Err(EngineError::NotFound { terminated: Some((_, reason)) }) => {
+                Ok(format!("terminated {reason}"))
+            }
+            Err(EngineError::NotFound { terminated: None }) => Ok("unknown".to_owned()),
+            Err(error) => Err(error.into()),
+        },
+        "living" => {
+            let ids = rig.store.living().await?.into_iter().map(|record| record.id.to_string());
+            Ok(ids.collect::<Vec<_>>().join(" "))
+        }
+        "kinds" => {
+            let events = rig.store.events(&id()?, 0, store::MAX_PAGE).await?;
+            Ok(events.into_iter().map(|event| event.kind).collect::<Vec<_>>().join(" "))
+        }
+        "used" => {
+            let (_, used) = rig.engine.capacity();
+            Ok(format!("{} {} {} {}", used.cpu, used.memory_mb, used.disk_mb, rig.engine.living()))
+        }
+        "full" => {
+            rig.pool_is_full().await;
+            Ok(String::new())
+        }
+        other => bail!("{other:?} is no verb of a victim"),
+    }
+}

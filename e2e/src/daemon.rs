@@ -1,0 +1,199 @@
+//! An engine in a process of its own, which a test can kill. The other end is the program `victim`.
+//!
+//! A line each way: `NUMBER VERB ARGUMENTS`, answered by `NUMBER ok TEXT` or `NUMBER no TEXT`, in whatever order. The first
+//! line out is `ready` with what recovery found. The end of its input stops the victim in good order.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::place::Place;
+
+const START_PATIENCE: Duration = Duration::from_secs(60);
+const END_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a victim's recovery found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    pub running: usize,
+    pub paused: usize,
+    pub stopped: usize,
+    pub orphans: usize,
+    pub took_ms: u64,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Ok(String),
+    No(String),
+    /// The victim died first: whether it did what it was asked is not known.
+    Lost,
+}
+
+/// A victim that runs.
+pub struct Daemon {
+    child: tokio::sync::Mutex<Child>,
+    pid: Option<u32>,
+    stdin: tokio::sync::Mutex<ChildStdin>,
+    calls: Arc<Calls>,
+    ready: watch::Receiver<Option<Found>>,
+    reader: tokio::sync::Mutex<JoinHandle<()>>,
+    next: AtomicU64,
+}
+
+#[derive(Default)]
+struct Calls(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    waiting: HashMap<u64, oneshot::Sender<Answer>>,
+    over: bool,
+}
+
+impl Calls {
+    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Daemon {
+    /// Starts a victim on a place. It recovers first; see [`Daemon::ready`].
+    pub fn start(program: &Path, place: &Place, pool: u32, slots: u32) -> Result<Self> {
+        let mut child = Command::new(program)
+            .args([&place.name, &pool.to_string(), &slots.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        let stdin = child.stdin.take().context("the victim has no input")?;
+        let stdout = child.stdout.take().context("the victim has no output")?;
+        let calls = Arc::<Calls>::default();
+        let (publish, ready) = watch::channel(None);
+        let reader = tokio::spawn(read(stdout, Arc::clone(&calls), publish));
+        let (pid, child, reader) = (child.id(), child.into(), reader.into());
+        Ok(Self { child, pid, stdin: stdin.into(), calls, ready, reader, next: AtomicU64::new(1) })
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Waits until its recovery is over.
+    pub async fn ready(&self) -> Result<Found> {
+        let mut ready = self.ready.clone();
+        let found = tokio::time::timeout(START_PATIENCE, ready.wait_for(Option::is_some)).await;
+        let found =
+            found.context("the victim does not get ready")?.context("the victim died before it was ready")?;
+        found.context("the victim says nothing of its recovery")
+    }
+
+    pub async fn call(&self, request: &str) -> Answer {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (send, answer) = oneshot::channel();
+        {
+            let mut open = self.calls.open();
+            if open.over {
+                return Answer::Lost;
+            }
+            open.waiting.insert(number, send);
+        }
+        let line = format!("{number} {}\n", escape(request));
+        if self.stdin.lock().await.write_all(line.as_bytes()).await.is_err() {
+            return Answer::Lost;
+        }
+        answer.await.unwrap_or(Answer::Lost)
+    }
+
+    /// A call that has to succeed.
+    pub async fn ask(&self, request: &str) -> Result<String> {
+        match self.call(request).await {
+            Answer::Ok(text) => Ok(text),
+            other => bail!("{request:?} ended with {other:?}"),
+        }
+    }
+
+    /// SIGKILL. Returns when the process is gone and every answer it gave is read. Its clients hear of it.
+    pub async fn kill(&self) -> Result<()> {
+        self.child.lock().await.kill().await?;
+        let mut reader = self.reader.lock().await;
+        Ok((&mut *reader).await?)
+    }
+
+    /// Has it stop in good order.
+    pub async fn stop(self) -> Result<()> {
+        drop(self.stdin);
+        let mut child = self.child.lock().await;
+        let status =
+            tokio::time::timeout(END_PATIENCE, child.wait()).await.context("the victim does not stop")??;
+        if status.success() { Ok(()) } else { bail!("the victim ended with {status}") }
+    }
+}
+
+async fn read(stdout: ChildStdout, calls: Arc<Calls>, publish: watch::Sender<Option<Found>>) {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let (head, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        if head == "ready" {
+            publish.send_replace(parse_found(rest));
+        } else if let Some((number, answer)) = parse_answer(head, rest)
+            && let Some(waiting) = calls.open().waiting.remove(&number)
+        {
+            // Its caller may have gone.
+            let _ = waiting.send(answer);
+        }
+    }
+    let mut open = calls.open();
+    open.over = true;
+    open.waiting.clear();
+}
+
+fn parse_found(text: &str) -> Option<Found> {
+    let numbers: Vec<u64> = text.split(' ').map_while(|word| word.parse().ok()).collect();
+    let at = |index: usize| numbers.get(index).and_then(|number| usize::try_from(*number).ok());
+    Some(Found {
+        running: at(0)?,
+        paused: at(1)?,
+        stopped: at(2)?,
+        orphans: at(3)?,
+        took_ms: *numbers.get(4)?,
+    })
+}
+
+fn parse_answer(number: &str, rest: &str) -> Option<(u64, Answer)> {
+    let (verdict, text) = rest.split_once(' ').unwrap_or((rest, ""));
+    let text = unescape(text);
+    let answer = if verdict == "ok" { Answer::Ok(text) } else { Answer::No(text) };
+    Some((number.parse().ok()?, answer))
+}
+
+/// Any text as one line.
+pub fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\n")
+}
+
+pub fn unescape(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => match chars.next() {
+                Some('n') => text.push('\n'),
+                Some(other) => text.push(other),
+                None => {}
+            },
+            other => text.push(other),
+        }
+    }
+    text
+}

@@ -1,0 +1,121 @@
+//! Where on the host a rig's things are, and how they are cleared away whatever happened. Called by rigs, and by tests that
+//! run their engine in another process.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use driver::Driver;
+use driver_oci::{OciDriver, Settings};
+use rand::RngExt;
+
+use crate::rig::{RigOptions, agent, workspace};
+
+/// Ranges of user ids a rig has; rigs take different ones, far above those of a real service.
+pub const SLOTS: u32 = 1024;
+/// So many rigs find ranges of their own.
+const BLOCKS: u32 = 16;
+
+/// The places of one rig. All follow from its name.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub name: String,
+    pub data: PathBuf,
+    pub run: PathBuf,
+    pub uid_base: u32,
+}
+
+impl Place {
+    /// One that nobody uses.
+    pub fn fresh() -> Self {
+        let number: u32 = rand::rng().random_range(0..1_000_000);
+        Self::with_number(format!("sandboxd-test-{}-{number}", std::process::id()), number)
+    }
+
+    /// The place of that name, on which another process may have worked before.
+    pub fn named(name: &str) -> Result<Self> {
+        let number =
+            name.rsplit('-').next().unwrap_or_default().parse().context("a rig's name ends in a number")?;
+        Ok(Self::with_number(name.to_owned(), number))
+    }
+
+    fn with_number(name: String, number: u32) -> Self {
+        Self {
+            data: workspace().join("target/test-data").join(&name),
+            run: Path::new("/run").join(&name),
+            uid_base: 0x8000_0000 + (number % BLOCKS) * SLOTS * 65_536,
+            name,
+        }
+    }
+
+    /// How many user ids there are from `uid_base` on.
+    pub fn user_ids(&self) -> u32 {
+        SLOTS * 65_536
+    }
+
+    pub fn driver(&self, options: &RigOptions) -> Result<OciDriver> {
+        std::fs::create_dir_all(&self.data)?;
+        Ok(OciDriver::new(Settings {
+            flavour: Settings::flavour_of(&options.runtime),
+            runtime: options.runtime.clone(),
+            runtime_args: options.runtime_args.clone(),
+            agent: agent()?,
+            data_dir: self.data.clone(),
+            run_dir: self.run.clone(),
+            cgroup_parent: self.name.clone(),
+            uid_base: self.uid_base,
+            pids_max: 512,
+            lxcfs: options.lxcfs.clone(),
+        })?)
+    }
+
+    /// Removes all that is there, by hand: no engine may be working on it.
+    pub async fn clear(&self, options: &RigOptions) -> Result<()> {
+        if !self.data.exists() && !self.run.exists() {
+            return Ok(());
+        }
+        let driver = self.driver(options)?;
+        for id in driver.list().await? {
+            driver.destroy(&id).await?;
+        }
+        std::fs::remove_dir_all(&self.data)?;
+        std::fs::remove_dir_all(&self.run)?;
+        remove_cgroup_parents(&self.name);
+        Ok(())
+    }
+}
+
+/// The driver leaves its parent cgroup for the next sandbox; a rig has no next one.
+fn remove_cgroup_parents(name: &str) {
+    let Ok(hierarchies) = std::fs::read_dir("/sys/fs/cgroup") else { return };
+    for hierarchy in hierarchies.flatten() {
+        // Not in every hierarchy.
+        let _ = std::fs::remove_dir(hierarchy.path().join(name));
+    }
+    let _ = std::fs::remove_dir(Path::new("/sys/fs/cgroup").join(name));
+}
+
+/// Clears a place when it goes out of scope: a test that fails leaves nothing either.
+pub struct Sweeper {
+    place: Place,
+    options: RigOptions,
+}
+
+impl Sweeper {
+    pub fn new(place: &Place, options: &RigOptions) -> Self {
+        Self { place: place.clone(), options: options.clone() }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        // A thread of its own: the one that drops may belong to a runtime.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else { return };
+                if let Err(error) = runtime.block_on(self.place.clear(&self.options)) {
+                    eprintln!("could not clear {}: {error:#}", self.place.name);
+                }
+            });
+        });
+    }
+}

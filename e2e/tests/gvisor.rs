@@ -1,0 +1,299 @@
+//! The same walls from gVisor: the life of a sandbox, and a sample of what `escape` and `abuse` try under a native runtime.
+//!
+//! What differs, and why, is said at each test. `ptrace` is the one platform that the oldest supported `runsc` has everywhere.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use api::{ExecuteRequest, Resources, SandboxConfig, SandboxId, SandboxState};
+use e2e::{Rig, RigOptions, command, config, with_rig};
+
+fn options() -> RigOptions {
+    RigOptions {
+        runtime: "/usr/bin/runsc".into(),
+        runtime_args: vec!["--platform=ptrace".to_owned()],
+        ..RigOptions::default()
+    }
+}
+
+async fn in_sandbox(test: impl AsyncFnOnce(&Rig, &SandboxId)) {
+    with_rig(options(), async |rig| {
+        let id = rig.create().await.unwrap();
+        test(rig, &id).await;
+    })
+    .await;
+}
+
+async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < Duration::from_secs(15), "not within fifteen seconds: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn is_paused(rig: &Rig, id: &SandboxId) -> bool {
+    rig.engine.get("test", id).await.unwrap().state() == SandboxState::Paused
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_lives_and_dies() {
+    let rig = Rig::new(options()).await.unwrap();
+    let id = rig.create().await.unwrap();
+    // It is gVisor's kernel that answers.
+    assert!(rig.output(&id, "cat /proc/version").await.unwrap().starts_with("Linux version 4.4.0 "));
+    assert_eq!(rig.feed(&id, "cat; echo err >&2; exit 3", "in").await.unwrap().stdout, "in");
+    rig.output(
+        &id,
+        "echo kept > f; (while :; do echo x >> /workspace/ticks; sleep 0.02; done) >/dev/null 2>&1 &",
+    )
+    .await
+    .unwrap();
+
+    rig.engine.pause("test", &id).await.unwrap();
+    let processes = rig.host_pids(&id).unwrap();
+    assert!(processes.len() >= 2, "the kernel and its file server at least: {processes:?}");
+    let spent = || processes.iter().map(|pid| processor_time(*pid)).sum::<u64>();
+    let before = spent();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(spent(), before, "a paused sandbox takes processor time");
+    rig.engine.resume("test", &id).await.unwrap();
+    let ticks = async || rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap();
+    let then = ticks().await;
+    becomes("the process in the background goes on", async || ticks().await > then).await;
+
+    // Another daemon: the agent comes back to it by itself.
+    let rig = rig.restart().await.unwrap();
+    assert_eq!(rig.output(&id, "cat f").await.unwrap(), "kept\n");
+    // Paused over a restart.
+    rig.engine.pause("test", &id).await.unwrap();
+    let rig = rig.restart().await.unwrap();
+    assert_eq!(rig.output(&id, "cat f").await.unwrap(), "kept\n");
+
+    let processes = rig.host_pids(&id).unwrap();
+    rig.engine.terminate("test", &id, "request").await.unwrap();
+    becomes("its cgroup is gone", async || rig.host_pids(&id).is_err()).await;
+    for pid in processes {
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
+    }
+    rig.clear().await.unwrap();
+}
+
+fn processor_time(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = stat.rsplit(')').next().unwrap();
+    after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forbidden_calls_are_refused() {
+    in_sandbox(async |rig, id| {
+        let script = format!(
+            r#"
+            use POSIX qw(:errno_h);
+            sub refused {{
+                my ($name, $number, @args) = @_;
+                my $got = syscall($number, @args);
+                print "$name gave $got, errno ", $! + 0, "\n" unless $got == -1 && ($! == EPERM || $! == EACCES || $! == ENOSYS);
+            }}
+            my ($none, $mnt, $kind, $empty) = ('none', '/mnt', 'tmpfs', '');
+            refused('mount', {mount}, $none, $mnt, $kind, 0, 0);
+            refused('umount', {umount}, my $dev = '/dev', 2);
+            refused("unshare $_", {unshare}, $_) for 0x10000000, 0x20000, 0x40000000, 0x20000000;
+            refused("clone $_", {clone}, $_ | 17, 0, 0, 0, 0) for 0x10000000, 0x20000, 0x40000000, 0x20000000;
+            refused("clone3", {clone3}, my $args = pack('Q8', 0x10000000, 0, 0, 0, 17, 0, 0, 0), 64);
+            refused('bpf', {bpf}, 0, my $map = pack('L32', 1, 4, 4, 1), 128);
+            refused('io_uring', {uring}, 4, my $ring = "\0" x 120);
+            refused('ptrace', {ptrace}, 16, 1, 0, 0);
+            refused('prlimit', {prlimit}, 1, 7, my $limit = pack('QQ', 0, 0), 0);
+            refused('vsock', {socket}, 40, 1, 0);
+            refused('vsock, high half', {socket}, 40 | (1 << 32), 1, 0);
+            refused('reboot', {reboot}, 0xfee1dead, 672274793, 0x1234567, 0);
+            refused('syslog', {syslog}, 3, my $log = ' ' x 4096, 4096);
+            my $node = '/workspace/node';
+            refused('mknod', {mknod}, $node, 060666, 7 << 8);
+            "#,
+            mount = libc::SYS_mount,
+            umount = libc::SYS_umount2,
+            unshare = libc::SYS_unshare,
+            clone = libc::SYS_clone,
+            clone3 = libc::SYS_clone3,
+            bpf = libc::SYS_bpf,
+            uring = libc::SYS_io_uring_setup,
+            ptrace = libc::SYS_ptrace,
+            prlimit = libc::SYS_prlimit64,
+            socket = libc::SYS_socket,
+            reboot = libc::SYS_reboot,
+            syslog = libc::SYS_syslog,
+            mknod = libc::SYS_mknod,
+        );
+        assert_eq!(rig.perl(id, &script).await.unwrap(), "");
+        // As under a native runtime, but without raw sockets.
+        let capabilities = rig.output(id, "grep Cap /proc/self/status | cut -f2 | uniq").await.unwrap();
+        assert_eq!(capabilities, "0000000000000000\n00000000a80405fb\n");
+    })
+    .await;
+}
+
+/// The way out that gVisor's agent has is in a directory that others inside see: they can do nothing with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_else_can_be_its_agent() {
+    let rig = Rig::new(options()).await.unwrap();
+    let id = rig.create().await.unwrap();
+    let script = r#"
+        my $dir = '/dev/sandbox-link';
+        print "a file made\n" if open(my $file, '>', "$dir/x");
+        print "the socket removed\n" if unlink "$dir/agent.sock" or rename "$dir/agent.sock", "$dir/old";
+        # gVisor says yes to some of these and forgets them: what counts is how it looks on the host.
+        chmod 0777, $dir, "$dir/agent.sock"; chown 5, 5, $dir, "$dir/agent.sock"; utime 1, 1, $dir, "$dir/agent.sock";
+        for my $path ('/dev/sandbox-agent', '/proc/1/exe', '/proc/1/mem') {
+            print "$path opens for writing\n" if sysopen(my $program, $path, 1);
+        }
+        print "its memory can be read\n" if sysopen(my $memory, '/proc/1/mem', 0) and sysseek($memory, 0x400000, 0) and sysread($memory, my $bytes, 1);
+    "#;
+    let run = rig.run.join("sandboxes").join(id.as_str());
+    let seen = || {
+        let listed =
+            |dir| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+        let mut paths =
+            [listed(run.clone()), listed(run.join("link")), vec![PathBuf::from("/dev/null")]].concat();
+        paths.sort();
+        paths
+            .into_iter()
+            .map(|path| {
+                let it = std::fs::metadata(&path).unwrap();
+                (path, it.mode(), it.uid(), it.gid(), it.len(), it.ctime())
+            })
+            .collect::<Vec<_>>()
+    };
+    let before = seen();
+    assert_eq!(rig.perl(&id, script).await.unwrap(), "");
+    // What it has open, others may open too: none of it is the host's to be filled.
+    let fill = r#"
+        for my $number (0 .. 30) {
+            sysopen(my $file, "/proc/1/fd/$number", 1 | 04000) or next;
+            syswrite($file, 'x' x 100_000); truncate($file, 100_000); chmod 0777, $file; chown 5, 5, $file;
+        }
+    "#;
+    rig.feed(&id, "exec perl -", fill).await.unwrap();
+    assert_eq!(seen(), before);
+    // Strangers at the door all the time, silent and with wrong words, while the daemon comes back and looks for its agent.
+    let knock = r#"
+        use Socket;
+        $SIG{PIPE} = 'IGNORE'; my @kept;
+        while (1) {
+            for my $word ('', 'x' x 32, 'x' x 31, "\0" x 4096) {
+                socket(my $caller, PF_UNIX, SOCK_STREAM, 0) or last;
+                connect($caller, pack_sockaddr_un('/dev/sandbox-link/agent.sock')) or next;
+                syswrite $caller, $word; syswrite STDOUT, '.';
+                push @kept, $caller; shift @kept if @kept > 8;
+            }
+            select(undef, undef, undef, 0.005);
+        }
+    "#;
+    rig.feed(&id, "cat > knock; perl knock > knocked 2>/dev/null &", knock).await.unwrap();
+    let rig = rig.restart().await.unwrap();
+    assert_eq!(rig.recovered.running, 1, "{:?}", rig.recovered);
+    assert_eq!(
+        rig.output(&id, "cat /proc/1/cmdline | tr '\\0' ' '").await.unwrap(),
+        "/dev/sandbox-agent --connect /dev/sandbox-link/agent.sock "
+    );
+    rig.clear().await.unwrap();
+}
+
+/// Inside of gVisor the first process can be killed by others. The sandbox is then paused on its disk, as after any loss.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_agent_costs_the_processes_only() {
+    in_sandbox(async |rig, id| {
+        rig.output(id, "echo kept > f; sync").await.unwrap();
+        assert!(rig.run(id, "kill -9 -1; kill -9 1; sleep 100").await.is_err());
+        becomes("the sandbox is paused", async || is_paused(rig, id).await).await;
+        assert_eq!(rig.output(id, "cat f").await.unwrap(), "kept\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_is_not_there() {
+    in_sandbox(async |rig, id| {
+        let other = rig.create().await.unwrap();
+        let secret = rig.data.join("only-the-host");
+        std::fs::write(&secret, "a word of the host's").unwrap();
+        let secret = secret.canonicalize().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let script = format!(
+            "cat {0} /proc/1/root{0} /proc/self/root/../..{0}; ls -d /proc/[0-9]* | wc -l; cat /proc/net/route | wc -l; \
+             (exec 3<>/dev/tcp/127.0.0.1/{1}) && echo connected; true",
+            secret.display(),
+            listener.local_addr().unwrap().port()
+        );
+        let result = rig.run(id, &script.replace("ls -d /proc/[0-9]*", "echo /proc/[0-9]* | tr ' ' '\\n'")).await.unwrap();
+        let lines: Vec<&str> = result.stdout.lines().collect();
+        assert!(lines.len() == 2 && lines[0].parse::<u32>().unwrap() < 8 && lines[1].parse::<u32>().unwrap() <= 1, "{result:?}");
+        // Files are served by a process with the sandbox's own ids; gVisor's kernel runs as nobody, in a namespace of its own.
+        rig.output(id, "echo x > /workspace/f; chown 33:44 /workspace/f").await.unwrap();
+        let mut ranges = Vec::new();
+        for sandbox in [id, &other] {
+            let mut ids: Vec<u32> = rig.host_pids(sandbox).unwrap().into_iter().map(user_of).collect();
+            assert!(ids.iter().all(|id| *id == 65_534 || *id >= rig.uid_base), "{ids:?}");
+            ids.retain(|id| *id != 65_534);
+            assert!(!ids.is_empty());
+            ranges.push(ids[0] / 65_536);
+        }
+        assert_ne!(ranges[0], ranges[1], "two sandboxes of the same ids");
+    })
+    .await;
+}
+
+fn user_of(pid: i32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_uses_up_is_its_own() {
+    with_rig(options(), async |rig| {
+        let resources = Resources { cpu: 1, memory_mb: 512, disk_mb: 64 };
+        let config = SandboxConfig { resources, ..config() };
+        let id = rig.engine.create("test", config, rig.template.clone()).await.unwrap().record.id.clone();
+        let neighbour = rig.create().await.unwrap();
+        let run = async |text: &str, timeout_ms| {
+            let request = ExecuteRequest { timeout_ms, ..command(text) };
+            rig.engine.execute("test", &id, request).await.unwrap().collect(1 << 20).await
+        };
+        // Disk.
+        let result = run("head -c 200M /dev/zero > fill", 30_000).await.unwrap();
+        assert!(result.stderr.contains("No space left on device"), "{result:?}");
+        rig.output(&id, "rm fill; echo kept > f; sync").await.unwrap();
+        // What tries to get away.
+        let result = run("setsid sleep 1000 & (setsid sh -c 'sleep 1000' &) ; sleep 60", 500).await.unwrap();
+        assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}");
+        // There are no cgroup namespaces to mark commands by: one that also wipes its environment does get away, and runs on
+        // within the sandbox's limits.
+        let names = rig.output(&id, "cat /proc/[0-9]*/comm").await.unwrap();
+        assert!(!names.contains("sleep"), "somebody got away: {names}");
+        // Output.
+        let result = run("head -c 64M /dev/zero | tr '\\0' x", 60_000).await.unwrap();
+        assert!(result.stdout_truncated && result.exit_code == Some(0));
+        // Memory and processes: gVisor's kernel takes them for the sandbox, in its cgroup, and may be what is killed. Then the
+        // sandbox stands paused on its disk.
+        for greed in [
+            "exec perl -e '$x = q(x) x (1 << 30); sleep 100'",
+            "bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 60",
+        ] {
+            match run(greed, 3000).await {
+                Ok(result) => assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}"),
+                Err(error) => assert!(error.to_string().contains("closed the link"), "{error}"),
+            }
+            becomes("it serves again", async || {
+                rig.run(&id, "cat f").await.is_ok_and(|result| result.stdout == "kept\n")
+            })
+            .await;
+        }
+        assert_eq!(rig.output(&neighbour, "echo unharmed").await.unwrap(), "unharmed\n");
+    })
+    .await;
+}

@@ -1,0 +1,402 @@
+//! The life of real sandboxes, as the readings of the specification have it: states, commands, deadlines, places, capacity, pool.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use api::{ExecuteRequest, Resources, SandboxConfig, SandboxId, SandboxState};
+use e2e::{Expected, Rig, RigOptions, command, config, settled, with_rig};
+use engine::EngineError;
+use rules::Capacity;
+
+async fn execute(rig: &Rig, id: &SandboxId, request: ExecuteRequest) -> api::ExecutionResult {
+    rig.engine.execute("test", id, request).await.unwrap().collect(1 << 20).await.unwrap()
+}
+
+async fn create_with(rig: &Rig, config: SandboxConfig) -> Result<SandboxId, EngineError> {
+    Ok(rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone())
+}
+
+async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
+    rig.engine.get("test", id).await.unwrap().state()
+}
+
+/// Waits until a sandbox is in a state, by watching and not by asking it.
+async fn becomes(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
+    let begin = Instant::now();
+    while state(rig, id).await != wanted {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{id} does not become {wanted}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until a sandbox is over, and why.
+async fn ends(rig: &Rig, id: &SandboxId) -> String {
+    let begin = Instant::now();
+    loop {
+        match rig.engine.get("test", id).await {
+            Err(EngineError::NotFound { terminated: Some((_, reason)) }) => return reason,
+            Ok(_) => assert!(begin.elapsed() < Duration::from_secs(10), "{id} does not end"),
+            Err(error) => panic!("{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_lives_over_a_restart_and_dies_without_a_trace() {
+    let rig = Rig::new(RigOptions::default()).await.unwrap();
+    let id = rig.create().await.unwrap();
+    rig.output(&id, "echo hi > file; sleep 4320 >/dev/null 2>&1 &").await.unwrap();
+    let paused = rig.engine.pause("test", &id).await.unwrap();
+    let resumed = rig.engine.resume("test", &id).await.unwrap();
+    assert!(resumed.resumed_at >= paused.paused_at);
+    let rig = rig.restart().await.unwrap();
+    assert_eq!(rig.recovered.running, 1);
+    assert_eq!(rig.output(&id, "cat file; pgrep -xc sleep").await.unwrap(), "hi\n1\n");
+    let kinds = |events: Vec<store::Event>| events.into_iter().map(|event| event.kind).collect::<Vec<_>>();
+    let ended = rig.engine.terminate("test", &id, "request").await.unwrap();
+    assert!(ended.total_runtime_ms >= paused.runtime_duration_ms);
+    let events = kinds(rig.store.events(&id, 0, 100).await.unwrap());
+    let expected =
+        ["created", "started", "paused", "resumed", "terminated"].map(|kind| format!("sandbox.{kind}"));
+    assert_eq!(events, expected);
+    assert_eq!(settled(rig.place(), &Expected::default()).await, Vec::<String>::new());
+    rig.clear().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_gets_its_environment_directory_and_input() {
+    with_rig(RigOptions::default(), async |rig| {
+        let env = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let sandbox = SandboxConfig { env: env(&[("WHO", "sandbox"), ("ONLY", "here")]), ..config() };
+        let id = create_with(rig, sandbox).await.unwrap();
+        let print = "echo $IMAGE_SAYS $WHO $ONLY $HOME; pwd";
+        assert_eq!(rig.output(&id, print).await.unwrap(), "hello sandbox here /root\n/workspace\n");
+        let request = ExecuteRequest {
+            env: env(&[("WHO", "command"), ("IMAGE_SAYS", "less")]),
+            cwd: Some("/tmp".to_owned()),
+            ..command(print)
+        };
+        assert_eq!(execute(rig, &id, request).await.stdout, "less command here /root\n/tmp\n");
+        // Of its own command only.
+        assert_eq!(rig.output(&id, "echo $WHO").await.unwrap(), "sandbox\n");
+
+        let text = "line\n".repeat(400_000);
+        let counted = rig.feed(&id, "wc -c; cat | wc -c", &text).await.unwrap();
+        assert_eq!(counted.stdout, format!("{}\n0\n", text.len()));
+        assert_eq!(rig.feed(&id, "head -n 1", &text).await.unwrap().stdout, "line\n");
+        assert_eq!(rig.output(&id, "cat; echo end").await.unwrap(), "end\n");
+
+        let missing =
+            execute(rig, &id, ExecuteRequest { cwd: Some("/not/there".to_owned()), ..command("true") }).await;
+        assert_eq!((missing.exit_code, missing.signal), (None, None));
+        assert!(missing.stderr.contains("/not/there"), "{:?}", missing.stderr);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_ends_as_it_ended() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        let how = async |text: &str| {
+            let result = rig.run(&id, text).await.unwrap();
+            (result.exit_code, result.signal)
+        };
+        assert_eq!(how("exit 0").await, (Some(0), None));
+        assert_eq!(how("exit 42").await, (Some(42), None));
+        assert_eq!(how("nonsense-nowhere").await, (Some(127), None));
+        assert_eq!(how("kill -9 $$").await, (None, Some("SIGKILL".to_owned())));
+        assert_eq!(how("kill -15 $$").await, (None, Some("SIGTERM".to_owned())));
+        assert_eq!(how("bash -c 'kill -9 $$'; exit $?").await, (Some(137), None));
+        assert_eq!(how("bash -c 'kill -15 $$'; exit $?").await, (Some(143), None));
+
+        // The background holds no response open and lives on.
+        let begin = Instant::now();
+        assert_eq!(rig.output(&id, "sleep 4319 & echo started").await.unwrap(), "started\n");
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert_eq!(rig.output(&id, "pgrep -xc sleep").await.unwrap(), "1\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_out_of_time_dies_with_all_it_started() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        rig.output(&id, "sleep 4318 >/dev/null 2>&1 &").await.unwrap();
+        let text =
+            "echo partial; setsid sleep 4317 & (setsid bash -c 'sleep 4317 & sleep 4317' &); sleep 4317";
+        let begin = Instant::now();
+        let result = execute(rig, &id, ExecuteRequest { timeout_ms: 400, ..command(text) }).await;
+        assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
+        assert_eq!(result.stdout, "partial\n");
+        assert!((400..5000).contains(&result.duration_ms), "{}", result.duration_ms);
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert_eq!(rig.run(&id, "pgrep -f 'sleep 431[7]'").await.unwrap().exit_code, Some(1));
+        // What another command left is none of its business.
+        assert_eq!(rig.output(&id, "pgrep -fc 'sleep 431[8]'").await.unwrap(), "1\n");
+        // A client that goes away ends its command.
+        let execution = rig.engine.execute("test", &id, command("touch begun; sleep 4316")).await.unwrap();
+        while rig.output(&id, "ls").await.unwrap() != "begun\n" {}
+        drop(execution);
+        while rig.run(&id, "pgrep -f 'sleep 431[6]'").await.unwrap().exit_code == Some(0) {}
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_kept_up_to_a_bound_and_made_text() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        let collect = async |text: &str, most| {
+            rig.engine.execute("test", &id, command(text)).await.unwrap().collect(most).await.unwrap()
+        };
+        let result =
+            collect("echo first; head -c 5000000 /dev/zero | tr '\\0' x; echo last; echo short >&2", 1000)
+                .await;
+        assert!(result.stdout_truncated && !result.stderr_truncated);
+        assert!(result.stdout.starts_with("first\nxxx") && result.stdout.ends_with("xxlast\n"));
+        assert!(result.stdout.len() < 1200, "{}", result.stdout.len());
+        assert_eq!(result.stderr, "short\n");
+        let result = collect("printf 'a\\xffb\\xc3\\xa9'", 1000).await;
+        assert_eq!(result.stdout, "a\u{fffd}b\u{e9}");
+        assert!(!result.stdout_truncated);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_commands_run_at_once_and_the_next_is_refused_or_waits() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(rig.engine.execute("test", &id, command("sleep 4315")).await.unwrap());
+        }
+        let Err(refused) = rig.engine.execute("test", &id, command("true")).await else {
+            panic!("a fourth runs")
+        };
+        assert!(matches!(refused, EngineError::TooManyExecutions(_)), "{refused:?}");
+        drop(held);
+        // The places come back with those who held them.
+        while rig.engine.execute("test", &id, command("true")).await.is_err() {}
+    })
+    .await;
+    let queueing = RigOptions { concurrent_executions: 1, execution_queue: 1, ..RigOptions::default() };
+    with_rig(queueing, async |rig| {
+        let id = rig.create().await.unwrap();
+        let begin = Instant::now();
+        let (first, second, third) =
+            tokio::join!(rig.run(&id, "sleep 0.3"), rig.run(&id, "sleep 0.3"), rig.run(&id, "sleep 0.3"));
+        let ended = [first.is_ok(), second.is_ok(), third.is_ok()].iter().filter(|ok| **ok).count();
+        assert_eq!(ended, 2);
+        assert!(begin.elapsed() >= Duration::from_millis(600), "they ran at once");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_sandbox_stands_still_and_a_command_wakes_it() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        rig.output(&id, "(while :; do echo tick >> ticks; sleep 0.01; done) >/dev/null 2>&1 &")
+            .await
+            .unwrap();
+        rig.engine.pause("test", &id).await.unwrap();
+        let cpu = || -> Vec<String> {
+            let pids = rig.host_pids(&id).unwrap();
+            pids.iter()
+                .map(|pid| std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap())
+                .collect()
+        };
+        let before = cpu();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(cpu(), before, "something ran in a paused sandbox");
+
+        let refused = rig.engine.pause("test", &id).await.unwrap_err();
+        assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
+        let asleep = ExecuteRequest { auto_resume: false, ..command("true") };
+        let Err(refused) = rig.engine.execute("test", &id, asleep).await else { panic!("it was woken") };
+        assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
+        assert_eq!(state(rig, &id).await, SandboxState::Paused);
+
+        let ticks: u64 = rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse().unwrap();
+        assert_eq!(state(rig, &id).await, SandboxState::Running);
+        while rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap() <= ticks {}
+        let refused = rig.engine.resume("test", &id).await.unwrap_err();
+        assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_sandbox_is_paused_and_a_busy_one_is_not() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = create_with(rig, SandboxConfig { idle_timeout_ms: 300, ..config() }).await.unwrap();
+        becomes(rig, &id, SandboxState::Paused).await;
+        let watched = rig.run(&id, "sleep 0.9").await.unwrap();
+        assert_eq!(watched.exit_code, Some(0));
+        let events = rig.store.events(&id, 0, 100).await.unwrap();
+        assert_eq!(
+            events.iter().filter(|event| event.kind == "sandbox.paused").count(),
+            1,
+            "paused under a command"
+        );
+        rig.output(&id, "sleep 4314 >/dev/null 2>&1 &").await.unwrap();
+        becomes(rig, &id, SandboxState::Paused).await;
+        assert_eq!(rig.store.events(&id, 0, 100).await.unwrap().pop().unwrap().data["reason"], "idle");
+        assert_eq!(rig.output(&id, "pgrep -xc sleep").await.unwrap(), "1\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lifetime_stands_still_in_a_pause_and_takes_a_command_along() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = create_with(rig, SandboxConfig { timeout_ms: 1500, ..config() }).await.unwrap();
+        rig.engine.pause("test", &id).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2000)).await;
+        assert_eq!(state(rig, &id).await, SandboxState::Paused);
+        let result = rig.run(&id, "echo said; sleep 4313").await.unwrap();
+        assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
+        assert_eq!(result.stdout, "said\n");
+        assert_eq!(ends(rig, &id).await, "timeout");
+        let last = rig.store.events(&id, 0, 100).await.unwrap().pop().unwrap();
+        let ran = last.data["totalRuntimeMs"].as_u64().unwrap();
+        assert!((1500..3000).contains(&ran), "{ran}");
+        assert_eq!(settled(rig.place(), &Expected::default()).await, Vec::<String>::new());
+    })
+    .await;
+    with_rig(RigOptions { paused_retention_ms: 300, ..RigOptions::default() }, async |rig| {
+        let id = rig.create().await.unwrap();
+        rig.engine.pause("test", &id).await.unwrap();
+        assert_eq!(ends(rig, &id).await, "expired");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_is_not_found_and_only_its_owner_hears_why() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        let stranger = rig.engine.get("other", &id).await.unwrap_err();
+        assert!(matches!(stranger, EngineError::NotFound { terminated: None }), "{stranger:?}");
+        let stranger = rig.engine.terminate("other", &id, "request").await.unwrap_err();
+        assert!(matches!(stranger, EngineError::NotFound { terminated: None }), "{stranger:?}");
+        let ended = rig.engine.terminate("test", &id, "request").await.unwrap();
+        let why = |error: EngineError| match error {
+            EngineError::NotFound { terminated } => terminated,
+            other => panic!("{other:?}"),
+        };
+        let expected = Some((ended.terminated_at, "request".to_owned()));
+        assert_eq!(why(rig.engine.get("test", &id).await.unwrap_err()), expected);
+        assert_eq!(why(rig.engine.pause("test", &id).await.unwrap_err()), expected);
+        assert_eq!(why(rig.engine.resume("test", &id).await.unwrap_err()), expected);
+        assert_eq!(why(rig.engine.terminate("test", &id, "again").await.unwrap_err()), expected);
+        let Err(error) = rig.engine.execute("test", &id, command("true")).await else { panic!("it runs") };
+        assert_eq!(why(error), expected);
+        assert_eq!(why(rig.engine.get("other", &id).await.unwrap_err()), None);
+        assert_eq!(why(rig.engine.get("test", &"sb_neverwas".parse().unwrap()).await.unwrap_err()), None);
+    })
+    .await;
+}
+
+/// Room for so many sandboxes of the usual size.
+fn room(count: u64) -> Capacity {
+    Capacity { cpu: 2 * count, memory_mb: 2048 * count, disk_mb: 5120 * count }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_is_given_away_than_there_is() {
+    let tight = RigOptions { capacity: Capacity { cpu: 4, ..room(10) }, ..RigOptions::default() };
+    with_rig(tight, async |rig| {
+        let (first, second) = (rig.create().await.unwrap(), rig.create().await.unwrap());
+        let error = create_with(rig, config()).await.unwrap_err();
+        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+        // A paused one lends its processors, and may have to wait for them.
+        rig.engine.pause("test", &first).await.unwrap();
+        let third = rig.create().await.unwrap();
+        let error = rig.engine.resume("test", &first).await.unwrap_err();
+        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+        rig.engine.terminate("test", &third, "request").await.unwrap();
+        rig.engine.resume("test", &first).await.unwrap();
+        for id in [&first, &second] {
+            rig.engine.terminate("test", id, "request").await.unwrap();
+        }
+        let (_, used) = rig.engine.capacity();
+        assert_eq!((used.cpu, used.memory_mb, used.disk_mb), (0, 0, 0));
+        assert_eq!(settled(rig.place(), &Expected::default()).await, Vec::<String>::new());
+    })
+    .await;
+    with_rig(RigOptions { capacity: room(2), pool: 2, ..RigOptions::default() }, async |rig| {
+        rig.pool_is_full().await;
+        // The pool holds everything, and gives way.
+        let large = Resources { disk_mb: 2 * 5120, cpu: 2, memory_mb: 2048 };
+        create_with(rig, SandboxConfig { resources: large, ..config() }).await.unwrap();
+        let error = create_with(rig, config()).await.unwrap_err();
+        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_creates_at_once_share_a_pool_and_none_is_handed_out_twice() {
+    let rig = Rig::new(RigOptions { pool: 10, ..RigOptions::default() }).await.unwrap();
+    rig.pool_is_full().await;
+    let engine = rig.engine.clone();
+    let begin = Instant::now();
+    let creating: Vec<_> = (0..50)
+        .map(|_| {
+            let (engine, template) = (engine.clone(), rig.template.clone());
+            tokio::spawn(
+                async move { engine.create("test", config(), template).await.unwrap().record.id.clone() },
+            )
+        })
+        .collect();
+    let mut ids = BTreeSet::new();
+    for id in creating {
+        assert!(ids.insert(id.await.unwrap()), "a sandbox was handed out twice");
+    }
+    println!("50 creates against a pool of 10: {:?}", begin.elapsed());
+    for id in &ids {
+        rig.output(id, "mkdir mine").await.unwrap();
+    }
+    rig.pool_is_full().await;
+    rig.engine.shutdown().await;
+    let strays = settled(rig.place(), &Expected { alive: ids, ..Expected::default() }).await;
+    assert_eq!(strays, Vec::<String>::new(), "the pool is not drained");
+    rig.clear().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooled_sandbox_takes_the_size_and_directory_it_is_wanted_in() {
+    with_rig(RigOptions { pool: 1, ..RigOptions::default() }, async |rig| {
+        rig.pool_is_full().await;
+        let members: BTreeSet<_> = rig.driver.list().await.unwrap().into_iter().collect();
+        let resources = Resources { cpu: 1, memory_mb: 3000, ..config().resources };
+        let wanted = SandboxConfig { resources, workdir: "/srv/else/where".to_owned(), ..config() };
+        let id = create_with(rig, wanted).await.unwrap();
+        assert!(members.contains(&id), "it was not taken from the pool");
+        assert_eq!(rig.output(&id, "nproc; pwd").await.unwrap(), "1\n/srv/else/where\n");
+        let file = |v1: &str, v2: &str| {
+            let paths = [v1, v2].map(|file| {
+                let (controller, file) = file.split_once('/').unwrap();
+                std::path::Path::new("/sys/fs/cgroup")
+                    .join(controller)
+                    .join(&rig.name)
+                    .join(id.as_str())
+                    .join(file)
+            });
+            let text = paths.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap();
+            text.trim().to_owned()
+        };
+        assert_eq!(file("memory/memory.limit_in_bytes", "./memory.max"), (3000_u64 << 20).to_string());
+        let quota = file("cpu/cpu.cfs_quota_us", "./cpu.max");
+        assert_eq!(quota.split(' ').next(), Some("100000"));
+        assert_eq!(file("cpuset/cpuset.cpus", "./cpuset.cpus").split(',').count(), 1);
+    })
+    .await;
+}
