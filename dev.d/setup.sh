@@ -27,6 +27,8 @@ run    xz-utils               xz
 test   docker-registry        docker-registry
 test   python3                python3
 test   curl                   curl
+test   qemu-system-x86        qemu-system-x86_64
+test   busybox-static         busybox
 bench  bubblewrap             bwrap
 docker docker.io              dockerd
 lint   shellcheck             shellcheck

@@ -3,11 +3,13 @@
 mod census;
 mod daemon;
 mod guard;
+mod options;
 mod place;
 mod rig;
 
 pub use census::{Expected, settled, strays};
 pub use daemon::{Answer, Daemon, Found, escape, unescape};
 pub use guard::with_rig;
+pub use options::RigOptions;
 pub use place::{Place, Sweeper};
-pub use rig::{Halted, Rig, RigOptions, command, config, rootfs};
+pub use rig::{Halted, Rig, command, config, rootfs};

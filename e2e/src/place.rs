@@ -8,10 +8,8 @@ use driver::Driver;
 use driver_oci::{OciDriver, Settings};
 use rand::RngExt;
 
-use crate::rig::{RigOptions, agent, workspace};
+use crate::options::{RigOptions, SLOTS, agent, workspace};
 
-/// Ranges of user ids a rig has; rigs take different ones, far above those of a real service.
-pub const SLOTS: u32 = 1024;
 /// So many rigs find ranges of their own.
 const BLOCKS: u32 = 16;
 
@@ -64,6 +62,7 @@ impl Place {
             cgroup_parent: self.name.clone(),
             uid_base: self.uid_base,
             pids_max: 512,
+            memory_max_mb: None,
             lxcfs: options.lxcfs.clone(),
         })?)
     }

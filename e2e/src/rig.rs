@@ -7,48 +7,16 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use api::{ExecuteRequest, Resources, SandboxConfig};
 use driver::Driver;
-use engine::{Clock, Engine, EngineSettings, Recovered, Template};
+use engine::{Engine, EngineSettings, Recovered, Template};
 use image::{Catalogue, Images};
-use rules::{Capacity, ConfigRules, CreateInput, sandbox_config};
+use rules::{ConfigRules, CreateInput, sandbox_config};
 use store::{SqliteStore, Store};
 
-use crate::place::{Place, SLOTS, Sweeper};
+use crate::options::{RigOptions, workspace};
+use crate::place::{Place, Sweeper};
 
 /// Image name under which the test root file system goes.
 pub const IMAGE: &str = "ubuntu:24.04";
-/// What a rig may be told to do otherwise.
-#[derive(Debug, Clone)]
-pub struct RigOptions {
-    pub runtime: PathBuf,
-    pub runtime_args: Vec<String>,
-    pub pool: u32,
-    pub capacity: Capacity,
-    pub concurrent_executions: u32,
-    pub execution_queue: u32,
-    pub paused_retention_ms: u64,
-    /// At most [`SLOTS`].
-    pub slots: u32,
-    pub clock: Clock,
-    /// Directory of a running lxcfs.
-    pub lxcfs: Option<PathBuf>,
-}
-
-impl Default for RigOptions {
-    fn default() -> Self {
-        Self {
-            runtime: "/usr/sbin/runc".into(),
-            runtime_args: Vec::new(),
-            pool: 0,
-            capacity: Capacity { cpu: 100_000, memory_mb: 100_000_000, disk_mb: 100_000_000 },
-            concurrent_executions: 3,
-            execution_queue: 0,
-            paused_retention_ms: 0,
-            slots: SLOTS,
-            clock: Clock::System,
-            lxcfs: None,
-        }
-    }
-}
 
 /// A real engine and everything it stands on.
 pub struct Rig {
@@ -240,17 +208,6 @@ pub fn command(text: &str) -> ExecuteRequest {
     }
 }
 
-pub(crate) fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The agent that `./dev build` made.
-pub(crate) fn agent() -> Result<PathBuf> {
-    let path = std::env::var_os("SANDBOXD_AGENT")
-        .map_or_else(|| workspace().join("target/bin/sandbox-agent"), PathBuf::from);
-    path.canonicalize().with_context(|| format!("no agent at {}: run './dev build' first", path.display()))
-}
-
 /// A Debian root file system with bash: built once for all tests, by the code that builds it for users.
 pub fn rootfs() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
@@ -272,7 +229,8 @@ fn build_rootfs() -> std::result::Result<PathBuf, String> {
         let images = Images::open(&root, catalogue, image::Options::default())?;
         let image = images.ensure(IMAGE, Arc::new(|_| {})).await?;
         images.close().await;
-        image.layers.first().cloned().context("the image has no layer")
+        // The lowest is the whole system; what stands over it is a note for people.
+        image.layers.last().cloned().context("the image has no layer")
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -2,6 +2,7 @@
 //!
 //! `SANDBOXD_CHAOS_KILLS` says how often (15), `SANDBOXD_CHAOS_SEED` repeats a run's choices; the seed is printed. The kernel's
 //! timing is not repeated with it, so a seed makes a failure likely and not certain.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

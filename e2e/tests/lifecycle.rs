@@ -1,4 +1,5 @@
 //! The life of real sandboxes, as the readings of the specification have it: states, commands, deadlines, places, capacity, pool.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -136,7 +136,8 @@ make_images() {
   local names tree=$CACHE/images.new layer name
   mapfile -t names < <(layers)
   [ ${#names[@]} -gt 0 ] || die "$IMAGES holds no image $IMAGE"
-  name=$CACHE/images-$(printf '%s\n' "${names[@]}" | sha256sum | cut -c 1-16).img
+  # Another image or another way to make the disk is another disk.
+  name=$CACHE/images-$(printf '%s\n' "${names[@]}" | cat - "$HERE/make.sh" | sha256sum | cut -c 1-16).img
   if [ ! -e "$name" ]; then
     rm -rf "$tree" "$CACHE"/images-*.img
     mkdir -p "$tree"/images/{images,layers}

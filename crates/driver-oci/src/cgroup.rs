@@ -130,6 +130,19 @@ impl Cgroups {
         }
     }
 
+    /// Sets the memory that all sandboxes together may have.
+    pub fn limit_all(&self, megabytes: u64) -> io::Result<()> {
+        let bytes = megabytes << 20;
+        match self.layout {
+            Layout::V2 => v2::limit_parent(Path::new(ROOT), &self.parent, bytes),
+            Layout::V1 => {
+                let dir = self.dir("memory", "");
+                fs::create_dir_all(&dir)?;
+                v1::limit_memory(&dir, bytes)
+            }
+        }
+    }
+
     /// Sets what a sandbox may use.
     pub fn limit(&self, name: &str, limits: Limits, cpus: &str) -> io::Result<()> {
         match self.layout {

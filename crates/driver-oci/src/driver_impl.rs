@@ -18,6 +18,7 @@ use crate::launch::launch;
 use crate::link;
 use crate::paths::{Paths, bundles_dir, ids_below, runtime_root, sandboxes_dir, templates_dir};
 use crate::placement;
+use crate::reap::{reap, take_orphans};
 use crate::runtime;
 use crate::settings::{Flavour, Settings};
 
@@ -54,7 +55,11 @@ impl OciDriver {
             fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).map_err(failed)?;
         }
         disk::clear_unfinished(&settings).map_err(failed)?;
+        take_orphans().map_err(failed)?;
         let cgroups = Cgroups::of_host(&settings.cgroup_parent);
+        if let Some(megabytes) = settings.memory_max_mb {
+            cgroups.limit_all(megabytes).map_err(failed)?;
+        }
         Ok(Self { inner: Arc::new(Inner { settings, cgroups }) })
     }
 
@@ -172,8 +177,10 @@ impl Driver for OciDriver {
         self.blocking(move |inner| {
             // The disk goes first: its last writes then never reach the host's disk.
             let data = Paths::of(&inner.settings, &id).data;
-            remove_tree(&data).map_err(|error| DriverError::failed("remove the disk", error))?;
-            inner.stop(&id)
+            let removed = remove_tree(&data).map_err(|error| DriverError::failed("remove the disk", error));
+            // Its processes end whatever becomes of the disk.
+            inner.stop(&id)?;
+            removed
         })
         .await
     }
@@ -190,6 +197,17 @@ impl Driver for OciDriver {
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError> {
         let id = id.clone();
         self.blocking(move |inner| inner.presence(&id)).await
+    }
+
+    async fn last_sign_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError> {
+        // Its disk was last written when something inside still ran.
+        let disk = Paths::of(&self.inner.settings, id).disk();
+        self.blocking(move |_| {
+            let written = fs::metadata(&disk).and_then(|metadata| metadata.modified()).ok();
+            let since_epoch = written.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+            Ok(since_epoch.and_then(|duration| u64::try_from(duration.as_millis()).ok()))
+        })
+        .await
     }
 
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {
@@ -234,39 +252,41 @@ impl Inner {
     fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
         let failed = |error: io::Error| DriverError::failed("kill the sandbox's processes", error);
         let name = id.as_str();
+        let mut seen = Vec::new();
         let gone = poll(KILL_PATIENCE, || {
             if self.cgroups.population(name)? == Population::Empty {
                 return Ok(true);
             }
+            seen.extend(self.cgroups.processes(name)?);
             self.cgroups.kill(name)?;
             Ok(self.cgroups.population(name)? == Population::Empty)
         });
-        gone.map_err(failed)
+        gone.map_err(failed)?;
+        seen.extend(runtime::first_process(&Paths::of(&self.settings, id)));
+        reap(&seen);
+        Ok(())
     }
 
     /// Has the runtime forget a sandbox whose processes are gone.
     fn forget(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
-        // Its log is there, and may be all that is missing.
-        fs::create_dir_all(&paths.run)
-            .map_err(|error| DriverError::failed("make room for the runtime's log", error))?;
-        match runtime::delete(&self.settings, id, paths) {
-            Err(error) if self.settings.flavour == Flavour::Native => {
-                // What it keeps is a file about processes that are gone and cgroups that we remove.
-                tracing::warn!(%id, %error, "the runtime cannot read its own state; removing it");
-                let state = runtime_root(&self.settings).join(id.as_str());
-                remove_tree(&state).map_err(|error| DriverError::failed("remove the runtime's state", error))
+        // What a native runtime keeps is a file about processes that are gone and cgroups that we remove: asking it to
+        // remove that would cost a tenth of a sandbox's whole life.
+        if self.settings.flavour == Flavour::Gvisor {
+            // Its log is there, and may be all that is missing.
+            fs::create_dir_all(&paths.run)
+                .map_err(|error| DriverError::failed("make room for the runtime's log", error))?;
+            if let Err(error) = runtime::delete(&self.settings, id, paths) {
+                tracing::warn!(%id, %error, "the runtime cannot remove its own state; removing it");
             }
-            done => done,
         }
+        runtime::remove_state(&self.settings, id)
+            .map_err(|error| DriverError::failed("remove the runtime's state", error))
     }
 
     fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = Paths::of(&self.settings, id);
         self.kill(id)?;
-        if self.settings.flavour == Flavour::Gvisor || runtime_root(&self.settings).join(id.as_str()).exists()
-        {
-            self.forget(id, &paths)?;
-        }
+        self.forget(id, &paths)?;
         let removed = poll(REMOVE_PATIENCE, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
         removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
         remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
@@ -285,7 +305,7 @@ fn poll(patience: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::R
             ));
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
+        pause = (pause * 5 / 4).min(Duration::from_millis(20));
     }
     Ok(())
 }

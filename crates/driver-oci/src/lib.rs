@@ -18,6 +18,7 @@ mod loopdev;
 mod paths;
 mod placement;
 mod priority;
+mod reap;
 mod rootfs;
 mod runtime;
 mod settings;

@@ -50,6 +50,10 @@ impl Paths {
         self.run.join("agent.log")
     }
 
+    pub fn first_process(&self) -> PathBuf {
+        self.run.join("first.pid")
+    }
+
     pub fn rootfs(&self) -> PathBuf {
         self.run.join("rootfs")
     }

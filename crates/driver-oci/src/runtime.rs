@@ -5,17 +5,22 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use api::SandboxId;
 use driver::DriverError;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 
 use crate::paths::{Paths, runtime_root};
 use crate::settings::{Flavour, Settings};
 
 /// The number under which a native runtime passes on the first descriptor it is asked to preserve.
 const PRESERVED_FD: i32 = 3;
+/// A start takes some 30 ms, and under gVisor and load a few seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the agent gets to be reached by.
 #[derive(Debug)]
@@ -51,6 +56,7 @@ pub fn run(
             command.arg("--detach").stdin(Stdio::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
+    command.arg("--pid-file").arg(paths.first_process());
     command.arg("--bundle").arg(&paths.run).arg(id.as_str());
     let entries: Vec<File> = entry_files
         .iter()
@@ -68,12 +74,42 @@ pub fn run(
             inherited.map_or(Ok(()), pass_on)
         });
     }
-    let status = command.status().map_err(failed)?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(DriverError::failed("start the sandbox", last_error(&paths.runtime_log())))
+    match finish(command.spawn().map_err(failed)?).map_err(failed)? {
+        Some(status) if status.success() => Ok(()),
+        Some(_) => Err(DriverError::failed("start the sandbox", last_error(&paths.runtime_log()))),
+        None => Err(DriverError::failed("start the sandbox", too_slow())),
     }
+}
+
+/// Waits for a runtime, and ends one that takes too long. What it reads inside (an `/etc/passwd` that is a pipe, say) may
+/// keep it waiting for ever; what it started by then is the caller's to kill.
+fn finish(mut child: Child) -> io::Result<Option<ExitStatus>> {
+    let ended = pidfd_open(child_pid(&child)?, PidfdFlags::empty())?;
+    let mut wait = [PollFd::new(&ended, PollFlags::IN)];
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
+            .map_err(io::Error::other)?;
+        match poll(&mut wait, Some(&left)) {
+            Ok(0) => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
+            Ok(_) => return child.wait().map(Some),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn child_pid(child: &Child) -> io::Result<Pid> {
+    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+    Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+}
+
+fn too_slow() -> String {
+    format!("the runtime was not done after {} s", PATIENCE.as_secs())
 }
 
 /// A runtime that outlives the daemon would go on to make a sandbox that the next daemon has removed already.
@@ -94,21 +130,46 @@ fn pass_on(fd: i32) -> io::Result<()> {
     if unsafe { libc::dup2(fd, PRESERVED_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has the runtime forget a container, whatever state it is in. No error where it knows none.
+/// The container's first process, as the runtime wrote it down; it may be long gone.
+pub fn first_process(paths: &Paths) -> Option<i32> {
+    fs::read_to_string(paths.first_process()).ok()?.trim().parse().ok()
+}
+
+/// Removes what the runtime keeps of a container: a directory, or under gVisor files, of its name.
+pub fn remove_state(settings: &Settings, id: &SandboxId) -> io::Result<()> {
+    let root = runtime_root(settings);
+    if settings.flavour == Flavour::Native {
+        return gone(fs::remove_dir_all(root.join(id.as_str())));
+    }
+    for entry in fs::read_dir(&root)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+        if name.starts_with(id.as_str()) {
+            gone(if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
+        }
+    }
+    Ok(())
+}
+
+/// What was not there is removed.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Has the runtime forget a container, whatever state it is in.
 pub fn delete(settings: &Settings, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
-    if !runtime_root(settings).join(id.as_str()).exists() && settings.flavour == Flavour::Native {
-        return Ok(());
+    let failed = |error: io::Error| DriverError::failed("run the runtime", error);
+    let mut command = base_command(settings, paths);
+    command.args(["delete", "--force"]).arg(id.as_str());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match finish(command.spawn().map_err(failed)?).map_err(failed)? {
+        Some(status) if status.success() => Ok(()),
+        Some(_) => Err(DriverError::failed("delete from the runtime", last_error(&paths.runtime_log()))),
+        None => Err(DriverError::failed("delete from the runtime", too_slow())),
     }
-    let output = base_command(settings, paths)
-        .args(["delete", "--force"])
-        .arg(id.as_str())
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| DriverError::failed("run the runtime", error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(DriverError::failed("delete from the runtime", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
 fn base_command(settings: &Settings, paths: &Paths) -> Command {
@@ -116,7 +177,13 @@ fn base_command(settings: &Settings, paths: &Paths) -> Command {
     command.arg("--root").arg(runtime_root(settings)).arg("--log").arg(paths.runtime_log());
     command.args(["--log-format", "json"]);
     if settings.flavour == Flavour::Gvisor {
-        command.args(["--network=none", "--ignore-cgroups", "--host-uds=open", "--oci-seccomp"]);
+        command.args([
+            "--network=none",
+            "--ignore-cgroups",
+            "--host-uds=open",
+            "--oci-seccomp",
+            "--overlay2=none",
+        ]);
     }
     command.args(&settings.runtime_args);
     // Its own environment is nobody's business inside.

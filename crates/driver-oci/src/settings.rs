@@ -31,6 +31,8 @@ pub struct Settings {
     pub uid_base: u32,
     /// Processes and threads of one sandbox.
     pub pids_max: u32,
+    /// Memory that all sandboxes together may have, so that they run out of it before the host does.
+    pub memory_max_mb: Option<u64>,
     /// Directory of a running lxcfs, whose files then stand over some of `/proc`.
     pub lxcfs: Option<PathBuf>,
 }

@@ -1,4 +1,5 @@
 //! Real walls pass the suite that the fake passes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ impl Site {
             cgroup_parent: name,
             uid_base: UID_BASE + block * 16 * 65_536,
             pids_max: 256,
+            memory_max_mb: None,
             lxcfs: None,
         };
         Self { driver: OciDriver::new(settings).unwrap(), data }

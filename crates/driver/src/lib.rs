@@ -3,6 +3,13 @@
 //! A driver keeps no memory that matters: everything it must find again after its process died is on the host
 //! (directories, cgroups, processes), and [`Driver::list`] reads it from there. Every call is safe to repeat, and a call
 //! whose future is dropped half-way leaves something that `destroy` removes completely.
+//!
+//! For tests there are (feature `testing`) a driver in memory, `fake`, and one suite that every driver passes, `conformance`.
+
+#[cfg(feature = "testing")]
+pub mod conformance;
+#[cfg(feature = "testing")]
+pub mod fake;
 
 use std::path::PathBuf;
 
@@ -93,11 +100,15 @@ pub trait Driver: Send + Sync + 'static {
     /// Removes the sandbox and every trace of it. No error if there is none.
     async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// A new byte stream to the agent; an older one ends.
+    /// A new byte stream to the agent, which has one at a time: the caller has dropped the older one.
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError>;
 
     /// What there is of the sandbox now.
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError>;
+
+    /// When the sandbox last gave a sign of life that a reboot does not wipe, in milliseconds since the epoch; `None` where
+    /// nothing tells. Asked when its processes are found gone, to end its running time there.
+    async fn last_sign_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError>;
 
     /// Every sandbox of which there is any trace on this host.
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError>;

@@ -74,6 +74,8 @@ struct Actor {
     quiet_since: TimeMs,
     /// When the timer rings, if it is set.
     armed: Option<TimeMs>,
+    /// What is due waits until then, after it could not be done.
+    not_before: TimeMs,
     last_loss: Option<Instant>,
     bell: Arc<Notify>,
     status: watch::Sender<Status>,
@@ -113,6 +115,7 @@ pub fn spawn(shared: &Arc<Shared>, birth: Birth) -> Status {
         traffic: 0,
         quiet_since: shared.clock.now(),
         armed: None,
+        not_before: TimeMs(0),
         bell: Arc::new(Notify::new()),
         status: publisher,
         shared: Arc::clone(shared),
@@ -143,6 +146,10 @@ impl Actor {
     async fn run(mut self, mut mailbox: mpsc::Receiver<Request>, mut left: mpsc::UnboundedReceiver<Work>) {
         let bell = Arc::clone(&self.bell);
         let stopping = self.shared.stopping.clone();
+        if matches!(self.phase, Phase::Running(None)) {
+            // Recovered: reached by its own actor, so that one that does not answer keeps nobody else waiting.
+            self.link_lost().await;
+        }
         self.arm();
         loop {
             let mut link = self.link_end();
@@ -157,11 +164,12 @@ impl Actor {
                     self.link_lost().await;
                     Life::GoesOn
                 }
+                // What is due is not put off by requests, however many.
+                () = bell.notified() => self.ring().await,
                 request = mailbox.recv() => match request {
                     Some(request) => self.serve(request).await,
                     None => return,
                 },
-                () = bell.notified() => self.ring().await,
                 // The engine stops, and the sandbox lives on.
                 () = stopping.cancelled() => return,
             };
@@ -215,8 +223,7 @@ impl Actor {
         };
         result.unwrap_or_else(|error| {
             tracing::error!(id = %self.id(), %error, due = ?deadline.what, "a deadline could not be kept; trying again");
-            self.shared.timer.set(self.id().clone(), RETRY, Arc::clone(&self.bell));
-            self.armed = Some(now.after(crate::clock::millis(RETRY)));
+            self.not_before = now.after(crate::clock::millis(RETRY));
             Life::GoesOn
         })
     }
@@ -236,12 +243,13 @@ impl Actor {
     /// Sets the timer if it would ring too late. One that rings too early costs less than setting it at every command.
     fn arm(&mut self) {
         let Some(deadline) = next_deadline(&self.watch()) else { return };
-        if self.armed.is_some_and(|armed| armed <= deadline.at) {
+        let at = deadline.at.max(self.not_before);
+        if self.armed.is_some_and(|armed| armed <= at) {
             return;
         }
-        let wait = Duration::from_millis(deadline.at.since(self.shared.clock.now())).min(LONGEST_WAIT);
+        let wait = Duration::from_millis(at.since(self.shared.clock.now())).min(LONGEST_WAIT);
         self.shared.timer.set(self.id().clone(), wait, Arc::clone(&self.bell));
-        self.armed = Some(deadline.at);
+        self.armed = Some(at);
     }
 
     fn touch(&mut self) {

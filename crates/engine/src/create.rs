@@ -18,7 +18,7 @@ use api::{Resources, SandboxConfig, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
 use rand::Rng;
 use rules::Accounting;
-use store::{Batch, SandboxRecord};
+use store::{Batch, NewEvent, SandboxRecord};
 
 use crate::actor::{self, Birth};
 use crate::agent_start::{FIRST_REACH, SETUP_PATIENCE, reach};
@@ -27,6 +27,7 @@ use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
 use crate::settings::Template;
 use crate::shared::Shared;
+use crate::shed::{Removed, discard, shed_one, undo};
 use crate::shelves::Started;
 use crate::status::Status;
 
@@ -49,12 +50,48 @@ pub async fn create(
     template: Template,
 ) -> Result<Status, EngineError> {
     let _counted = Counted::new(shared);
+    let made = make(shared, &account, config, template).await;
+    if let Err(error) = &made {
+        note_failure(shared, account, error).await;
+    }
+    made
+}
+
+/// A failed start leaves nothing but an event. What was only refused leaves none.
+async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
+    if matches!(error, EngineError::NoCapacity(_) | EngineError::NoSlot(_) | EngineError::Stopping) {
+        return;
+    }
+    let event = NewEvent {
+        sandbox: new_id(),
+        account,
+        at: shared.clock.now(),
+        kind: "sandbox.error".to_owned(),
+        data: serde_json::json!({ "message": format!("could not be started: {error}") }),
+    };
+    if let Err(error) = shared.store.commit(Batch::new().event(event)).await {
+        tracing::error!(%error, "could not record that a sandbox failed to start");
+    }
+}
+
+fn new_id() -> SandboxId {
+    let mut random = [0; 20];
+    rand::rng().fill_bytes(&mut random);
+    SandboxId::from_random(random)
+}
+
+async fn make(
+    shared: &Arc<Shared>,
+    account: &str,
+    config: SandboxConfig,
+    template: Template,
+) -> Result<Status, EngineError> {
     let started = match claim(shared, &config, &template) {
         Some(started) => started,
         None => start_cold(shared, config.resources, template).await?,
     };
     let settled = started.settle(shared, &config).await?;
-    settled.record(shared, account, config).await
+    settled.record(shared, account.to_owned(), config).await
 }
 
 async fn start_cold(
@@ -64,7 +101,9 @@ async fn start_cold(
 ) -> Result<Started, EngineError> {
     let reserved = match Reserved::new(shared, resources) {
         // What stands ready for others gives way to what is wanted now.
-        Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_)) if shed_one(shared).await => {
+        Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
+            if shared.ledger.could_fit(resources) && shed_one(shared).await =>
+        {
             return Box::pin(start_cold(shared, resources, template)).await;
         }
         reserved => reserved?,
@@ -77,16 +116,9 @@ fn claim(shared: &Arc<Shared>, config: &SandboxConfig, template: &Template) -> O
     shared.shelves.wake.notify_one();
     for member in unfit {
         let shared_by_task = Arc::clone(shared);
-        shared.tasks.spawn(async move { member.discard(&shared_by_task).await });
+        shared.tasks.spawn(async move { discard(&shared_by_task, member).await });
     }
     found
-}
-
-/// Gives up one member of the pool, if there is one, to make room.
-pub async fn shed_one(shared: &Arc<Shared>) -> bool {
-    let Some(member) = shared.shelves.take_any() else { return false };
-    member.discard(shared).await;
-    true
 }
 
 /// Counts a create under way.
@@ -112,9 +144,7 @@ impl Reserved {
         }
         let reservation = shared.ledger.reserve(resources)?;
         let slot = shared.ledger.lease_slot()?;
-        let mut random = [0; 20];
-        rand::rng().fill_bytes(&mut random);
-        Ok(Self { id: SandboxId::from_random(random), resources, reservation, slot })
+        Ok(Self { id: new_id(), resources, reservation, slot })
     }
 
     pub async fn start(self, shared: &Arc<Shared>, template: Template) -> Result<Started, EngineError> {
@@ -135,7 +165,9 @@ impl Reserved {
                 slot: self.slot,
             }),
             Err(error) => {
-                undo(shared, &spec.id).await;
+                if undo(shared, &spec.id).await == Removed::NotAll {
+                    self.slot.keep();
+                }
                 Err(error)
             }
         }
@@ -148,13 +180,6 @@ async fn bring_up(shared: &Shared, spec: &SandboxSpec) -> Result<Agent, EngineEr
     reach(shared, &spec.id, FIRST_REACH).await
 }
 
-/// Removes what there is on the host. What resists is left to the next recovery, and said.
-async fn undo(shared: &Shared, id: &SandboxId) {
-    if let Err(error) = shared.driver.destroy(id).await {
-        tracing::error!(%id, %error, "could not remove a sandbox that failed to start");
-    }
-}
-
 impl Started {
     pub async fn settle(
         mut self,
@@ -164,7 +189,7 @@ impl Started {
         match self.try_settle(shared, config).await {
             Ok(()) => Ok(Settled(self)),
             Err(error) => {
-                self.discard(shared).await;
+                discard(shared, self).await;
                 Err(error)
             }
         }
@@ -172,7 +197,11 @@ impl Started {
 
     async fn try_settle(&mut self, shared: &Shared, config: &SandboxConfig) -> Result<(), EngineError> {
         if self.resources != config.resources {
-            self.reservation.resize(config.resources)?;
+            while let Err(error) = self.reservation.resize(config.resources) {
+                if !(shared.ledger.could_fit(config.resources) && shed_one(shared).await) {
+                    return Err(error);
+                }
+            }
             self.resources = config.resources;
             self.spec.limits = Limits { cpu: config.resources.cpu, memory_mb: config.resources.memory_mb };
             shared.driver.limit(&self.spec).await?;
@@ -181,11 +210,6 @@ impl Started {
             self.agent.make_dirs(&[&config.workdir], SETUP_PATIENCE).await?;
         }
         Ok(())
-    }
-
-    /// Gives everything back.
-    pub async fn discard(self, shared: &Shared) {
-        undo(shared, &self.spec.id).await;
     }
 }
 
@@ -206,7 +230,7 @@ impl Settled {
         let running = actor::event(&record, "sandbox.started", serde_json::json!({}));
         let batch = Batch::new().put(record.clone()).event(created).event(running);
         if let Err(error) = shared.store.commit(batch).await {
-            started.discard(shared).await;
+            discard(shared, started).await;
             return Err(error.into());
         }
         let birth = Birth {

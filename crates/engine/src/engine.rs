@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecuteRequest, SandboxConfig, SandboxId};
+use api::{ExecuteRequest, SandboxConfig, SandboxId, SandboxState};
 use driver::Driver;
 use rules::{AutoResume, Capacity, Operation, Usage};
 use store::Store;
@@ -61,7 +61,11 @@ impl Engine {
 
     /// The sandbox as last published.
     pub async fn get(&self, account: &str, id: &SandboxId) -> Result<Status, EngineError> {
-        Ok(self.find(account, id).await?.status.borrow().clone())
+        let status = self.find(account, id).await?.status.borrow().clone();
+        if status.state() == SandboxState::Terminated {
+            return Err(self.why_not_found(account, id).await);
+        }
+        Ok(status)
     }
 
     pub async fn pause(&self, account: &str, id: &SandboxId) -> Result<PauseResult, EngineError> {
@@ -144,6 +148,10 @@ impl Engine {
 
     /// Its owner is told when and why a sandbox ended; to others it never was.
     async fn why_not_found(&self, account: &str, id: &SandboxId) -> EngineError {
+        if self.shared.stopping.is_cancelled() {
+            // The registry is empty by now, and says nothing of what lives on.
+            return EngineError::Stopping;
+        }
         let record = match self.shared.store.get(id).await {
             Ok(record) => record,
             Err(error) => return error.into(),

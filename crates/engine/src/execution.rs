@@ -15,13 +15,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::clock::{Clock, millis};
+use crate::deadline::{AGENT_PATIENCE, Deadline};
 use crate::error::EngineError;
 use crate::handle::{Entry, Handle, Permit, Request};
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
 use crate::status::Status;
-
-/// How long the agent may take to start a command, and to report the end of one that it killed.
-const AGENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a caller hears of a command.
 #[derive(Debug)]
@@ -54,40 +52,13 @@ enum Body {
 struct Running {
     command: Command,
     feeding: Option<Feeding>,
-    budget: Budget,
-    timing: Timing,
+    deadline: Deadline,
     started: Instant,
     status: watch::Receiver<Status>,
     _permit: Permit,
 }
 
 type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Timing {
-    InTime,
-    /// Its time was over and it was told to die; its end must come until then.
-    Killed {
-        until: Instant,
-    },
-}
-
-/// The command's time, which stands still while the sandbox is paused.
-struct Budget {
-    clock: Clock,
-    /// Running time of the sandbox at which it is used up.
-    ends_at_running_ms: u64,
-}
-
-impl Budget {
-    /// How much is left; `None` while the sandbox is paused, when it does not get less.
-    fn left(&self, status: &Status) -> Option<Duration> {
-        let accounting = &status.record.accounting;
-        accounting.running_since()?;
-        let now = accounting.running_ms(self.clock.now());
-        Some(Duration::from_millis(self.ends_at_running_ms.saturating_sub(now)))
-    }
-}
 
 /// Lets a command in and starts it.
 pub async fn start(handle: &Handle, clock: Clock, request: ExecuteRequest) -> Result<Execution, EngineError> {
@@ -128,16 +99,22 @@ async fn run(
         Err(error) => return Err(error.into()),
     };
     let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
-    let running = status.borrow().record.accounting.running_ms(clock.now());
-    let budget = Budget { clock, ends_at_running_ms: running.saturating_add(millis(left)) };
-    let timing = Timing::InTime;
-    let running = Running { command, feeding, budget, timing, started, status, _permit: permit };
+    let deadline = Deadline::start(&command, status.clone(), clock, left);
+    let running = Running { command, feeding, deadline, started, status, _permit: permit };
     Ok(Execution { body: Body::Running(Box::new(running)) })
 }
 
-/// Reasons that the caller can mend; the rest are faults of ours or of the sandbox.
+/// Whether a command did not start for a reason of its own or of its sandbox (no such directory, arguments too long, no
+/// process to be had); the rest are faults of ours.
 fn is_its_own_fault(kind: RefusalKind) -> bool {
-    matches!(kind, RefusalKind::CwdMissing | RefusalKind::ProgramMissing | RefusalKind::NotAllowed)
+    match kind {
+        RefusalKind::CwdMissing
+        | RefusalKind::ProgramMissing
+        | RefusalKind::NotAllowed
+        | RefusalKind::TooMany
+        | RefusalKind::Failed => true,
+        RefusalKind::Connect | RefusalKind::UnknownOp => false,
+    }
 }
 
 fn feed(mut stdin: Stdin, text: String) -> Feeding {
@@ -189,37 +166,14 @@ impl Execution {
 impl Running {
     async fn next(&mut self) -> ExecutionEvent {
         loop {
-            let wait = self.wait();
             tokio::select! {
                 biased;
                 event = self.command.next() => return self.report(event),
                 () = fed(&mut self.feeding) => self.feeding = None,
-                () = sleep(wait) => if let Some(failed) = self.time_is_over() {
-                    return failed;
-                },
-                // Pausing stops the command's clock and resuming starts it.
-                changed = self.status.changed(), if self.timing == Timing::InTime => if changed.is_err() {
-                    return ExecutionEvent::Failed(LinkError::Closed.into());
-                },
+                () = self.deadline.agent_is_late() => {
+                    return ExecutionEvent::Failed(LinkError::Silent(AGENT_PATIENCE).into());
+                }
             }
-        }
-    }
-
-    fn wait(&self) -> Option<Duration> {
-        match self.timing {
-            Timing::InTime => self.budget.left(&self.status.borrow()),
-            Timing::Killed { until } => Some(until.saturating_duration_since(Instant::now())),
-        }
-    }
-
-    fn time_is_over(&mut self) -> Option<ExecutionEvent> {
-        match self.timing {
-            Timing::InTime => {
-                self.command.kill();
-                self.timing = Timing::Killed { until: Instant::now() + AGENT_PATIENCE };
-                None
-            }
-            Timing::Killed { .. } => Some(ExecutionEvent::Failed(LinkError::Silent(AGENT_PATIENCE).into())),
         }
     }
 
@@ -237,7 +191,7 @@ impl Running {
     }
 
     fn done(&self, exit: Exit, duration_ms: u64) -> ExecutionEvent {
-        let timed_out = matches!(self.timing, Timing::Killed { .. });
+        let timed_out = self.deadline.is_over();
         let seen = match exit {
             Exit::Signal(9) if timed_out => rules::Command::TimedOut,
             Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
@@ -253,14 +207,6 @@ impl Running {
 async fn fed(feeding: &mut Option<Feeding>) {
     match feeding {
         Some(feeding) => feeding.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// For ever, while the command's clock stands still.
-async fn sleep(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,
     }
 }

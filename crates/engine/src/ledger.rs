@@ -63,6 +63,11 @@ impl Ledger {
         Ok(Reservation { ledger: Arc::clone(self), resources, hold: Hold::Running })
     }
 
+    /// Whether it would fit if nothing else were there.
+    pub fn could_fit(&self, resources: Resources) -> bool {
+        self.capacity.admit(Usage::default(), resources).is_ok()
+    }
+
     /// For a sandbox that was found and exists already, whether there is room or not.
     pub fn adopt(self: &Arc<Self>, resources: Resources, hold: Hold) -> Reservation {
         let mut state = self.state();
@@ -128,6 +133,13 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+impl SlotLease {
+    /// Never gives the range out again in this daemon's life: something on the host may still use it.
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
 }
 

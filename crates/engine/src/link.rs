@@ -19,7 +19,7 @@ use guest_proto::{ExecSpec, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToG
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
-pub use command::{Command, CommandEvent, Stdin};
+pub use command::{Command, CommandEvent, Killer, Stdin};
 use op::{Answer, Op};
 pub use tunnel::Tunnel;
 

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::create::{Reserved, shed_one};
+use crate::create::Reserved;
 use crate::error::EngineError;
 use crate::settings::PoolTarget;
 use crate::shared::Shared;
+use crate::shed::shed_one;
 use crate::shelves::Started;
 
 /// So many are made at once: the host's processors belong to the sandboxes that are in use.
 const FILLERS: usize = 2;
 /// How long filling waits while callers create, before it looks again.
 const STAND_BACK: Duration = Duration::from_millis(50);
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// A shelf that could not be filled is looked at again within this after its time has come.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Starts filling. When the engine stops, what is half made is finished first: `drain` then finds and removes it.
 pub fn start(shared: &Arc<Shared>) {
@@ -29,29 +30,23 @@ pub fn start(shared: &Arc<Shared>) {
 }
 
 async fn fill(shared: &Arc<Shared>) {
-    let mut backoff = FIRST_BACKOFF;
     while !shared.stopping.is_cancelled() {
         if shared.creating.load(Ordering::Relaxed) > 0 {
             rest(shared, STAND_BACK).await;
             continue;
         }
         let Some((image, target)) = shared.shelves.order() else {
-            shared.stopping.run_until_cancelled(shared.shelves.wake.notified()).await;
+            let news = tokio::time::timeout(LOOK_AGAIN, shared.shelves.wake.notified());
+            shared.stopping.run_until_cancelled(news).await;
             continue;
         };
         let made = make(shared, &image, target).await;
-        let failed = made.as_ref().err().map(ToString::to_string);
+        if let Err(error) = &made {
+            tracing::warn!(image, %error, "could not fill the pool");
+        }
         shared.shelves.deliver(&image, made.ok().flatten());
         // Another filler may be waiting for the same news.
         shared.shelves.wake.notify_one();
-        match failed {
-            None => backoff = FIRST_BACKOFF,
-            Some(error) => {
-                tracing::warn!(image, error, wait_s = backoff.as_secs(), "could not fill the pool");
-                rest(shared, backoff).await;
-                backoff = (backoff * 2).min(LONGEST_BACKOFF);
-            }
-        }
     }
 }
 
@@ -63,7 +58,6 @@ async fn rest(shared: &Shared, duration: Duration) {
 /// One member; none while its image is not here.
 async fn make(shared: &Arc<Shared>, image: &str, target: PoolTarget) -> Result<Option<Started>, EngineError> {
     let Some(template) = (shared.find_image)(image) else {
-        rest(shared, FIRST_BACKOFF).await;
         return Ok(None);
     };
     Ok(Some(Reserved::new(shared, target.resources)?.start(shared, template).await?))

@@ -17,13 +17,11 @@ use std::sync::Arc;
 use api::{SandboxId, SandboxState};
 use driver::Presence;
 use futures_util::StreamExt;
-use rules::Hold;
+use rules::{Hold, TimeMs};
 use store::{Batch, SandboxRecord};
 
 use crate::actor::{self, Birth, PROCESSES_LOST};
-use crate::agent_start::{REACH_AGAIN, reach};
 use crate::error::EngineError;
-use crate::link::Agent;
 use crate::shared::Shared;
 
 /// So many are looked at at once.
@@ -77,8 +75,12 @@ async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold
             if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running }
         }
     };
-    let mut agent = None;
     let hold = match (record.state, presence) {
+        // It had lost its processes, and the daemon died while starting it again.
+        (SandboxState::Paused, Presence::Paused | Presence::Running) if record.note.is_some() => {
+            mend(&id, shared.driver.stop(&id).await);
+            Hold::Stopped
+        }
         (SandboxState::Paused, Presence::Paused) => Hold::Paused,
         (SandboxState::Paused, Presence::Running) => {
             mend(&id, shared.driver.pause(&id).await);
@@ -86,13 +88,9 @@ async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold
         }
         (_, Presence::Paused) => {
             mend(&id, shared.driver.resume(&id).await);
-            agent = reach_again(shared, &id).await;
             Hold::Running
         }
-        (_, Presence::Running) => {
-            agent = reach_again(shared, &id).await;
-            Hold::Running
-        }
+        (_, Presence::Running) => Hold::Running,
         (_, Presence::Stopped | Presence::Absent) => {
             record = stopped(shared, record).await?;
             Hold::Stopped
@@ -100,24 +98,13 @@ async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold
     };
     let reservation = shared.ledger.adopt(record.config.resources, hold);
     let slot = shared.ledger.adopt_slot(record.slot);
-    actor::spawn(shared, Birth { record, agent, reservation, slot });
+    actor::spawn(shared, Birth { record, agent: None, reservation, slot });
     Ok(hold)
 }
 
 fn mend(id: &SandboxId, result: Result<(), driver::DriverError>) {
     if let Err(error) = result {
         tracing::error!(%id, %error, "could not bring a sandbox to the state of its record");
-    }
-}
-
-/// An agent that does not answer now is tried again by the first request.
-async fn reach_again(shared: &Shared, id: &SandboxId) -> Option<Agent> {
-    match reach(shared, id, REACH_AGAIN).await {
-        Ok(agent) => Some(agent),
-        Err(error) => {
-            tracing::warn!(%id, %error, "the agent of a recovered sandbox does not answer");
-            None
-        }
     }
 }
 
@@ -131,9 +118,11 @@ async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord
     let now = shared.clock.now();
     let mut next = record;
     if next.state != SandboxState::Paused {
+        // The time since then it did not run: the host was off, or nobody was there to see it end.
+        let ended = last_sign(shared, &next, now).await;
         next.state = SandboxState::Paused;
-        next.paused_at = Some(now);
-        next.accounting.paused(now);
+        next.paused_at = Some(ended);
+        next.accounting.paused(ended);
     }
     next.note = Some(PROCESSES_LOST.to_owned());
     next.revision += 1;
@@ -141,4 +130,14 @@ async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord
     let event = store::NewEvent { at: now, ..actor::event(&next, "sandbox.error", data) };
     shared.store.commit(Batch::new().put(next.clone()).event(event)).await?;
     Ok(next)
+}
+
+/// When a sandbox that nobody watched was last seen to run.
+async fn last_sign(shared: &Shared, record: &SandboxRecord, now: TimeMs) -> TimeMs {
+    let began = record.accounting.running_since().unwrap_or(now);
+    let seen = shared.driver.last_sign_ms(&record.id).await.unwrap_or_else(|error| {
+        tracing::warn!(id = %record.id, %error, "nothing tells when a sandbox ended");
+        None
+    });
+    TimeMs(seen.unwrap_or(began.0)).max(began).min(now)
 }

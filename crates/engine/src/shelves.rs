@@ -3,14 +3,19 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use api::Resources;
 use driver::SandboxSpec;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
 use crate::settings::{PoolTarget, Template};
+
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// A sandbox that runs and belongs to nobody.
 pub struct Started {
@@ -33,6 +38,9 @@ struct Shelf {
     ready: VecDeque<Started>,
     /// Being made now.
     coming: u32,
+    /// After a failure: when to try again, and how long to wait if that fails too.
+    not_before: Option<Instant>,
+    backoff: Duration,
 }
 
 /// How full a shelf is.
@@ -45,7 +53,13 @@ pub struct PoolState {
 
 impl Shelves {
     pub fn new(targets: &BTreeMap<String, PoolTarget>) -> Self {
-        let shelf = |target: &PoolTarget| Shelf { target: *target, ready: VecDeque::new(), coming: 0 };
+        let shelf = |target: &PoolTarget| Shelf {
+            target: *target,
+            ready: VecDeque::new(),
+            coming: 0,
+            not_before: None,
+            backoff: FIRST_BACKOFF,
+        };
         let shelves = targets.iter().map(|(image, target)| (image.clone(), shelf(target))).collect();
         Self { shelves: Mutex::new(shelves), wake: Notify::new() }
     }
@@ -72,8 +86,10 @@ impl Shelves {
     /// A shelf that wants one more, and for which image and size. Counts it as coming.
     pub fn order(&self) -> Option<(String, PoolTarget)> {
         let mut shelves = self.lock();
+        let now = Instant::now();
         let (image, shelf) = shelves.iter_mut().find(|(_, shelf)| {
             shelf.ready.len() < shelf.target.count.saturating_sub(shelf.coming) as usize
+                && shelf.not_before.is_none_or(|at| at <= now)
         })?;
         shelf.coming += 1;
         Some((image.clone(), shelf.target))
@@ -82,6 +98,13 @@ impl Shelves {
     pub fn deliver(&self, image: &str, made: Option<Started>) {
         if let Some(shelf) = self.lock().get_mut(image) {
             shelf.coming = shelf.coming.saturating_sub(1);
+            if made.is_some() {
+                (shelf.not_before, shelf.backoff) = (None, FIRST_BACKOFF);
+            } else {
+                // A shelf that cannot be filled keeps no other from being filled.
+                shelf.not_before = Some(Instant::now() + shelf.backoff);
+                shelf.backoff = (shelf.backoff * 2).min(LONGEST_BACKOFF);
+            }
             shelf.ready.extend(made);
         }
     }

@@ -15,6 +15,8 @@ use crate::config::Config;
 
 const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
 const LXCFS: &str = "/var/lib/lxcfs";
+/// Of the host's memory, for all sandboxes together: they run out of it before the host and the daemon do.
+const MEMORY_PERCENT: u64 = 90;
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// What one engine has to itself on this host.
@@ -92,6 +94,7 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
         cgroup_parent: scope.cgroup_parent.clone(),
         uid_base: scope.uid_base,
         pids_max: config.runtime.pids_max,
+        memory_max_mb: Some(total_memory_mb()? / 100 * MEMORY_PERCENT),
         lxcfs: lxcfs(config)?,
     })
 }

@@ -38,9 +38,12 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let config = config::load(&cli.global)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match cli.verb {
+    let code = match cli.verb {
         Verb::Doctor => Ok(doctor::run(&config)),
         Verb::Run(arguments) => runtime.block_on(commands::run::run(&config, arguments)),
         Verb::Image(verb) => runtime.block_on(commands::image::run(&config, verb)),
-    }
+    };
+    // A write to a reader that does not read may never end; all that matters is done.
+    runtime.shutdown_background();
+    code
 }

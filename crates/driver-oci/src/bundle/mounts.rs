@@ -42,13 +42,22 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
         mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
         return Ok(mounts);
     }
-    if let Some(lxcfs) = &settings.lxcfs {
+    if let Some(lxcfs) = settings.lxcfs.as_deref().filter(|dir| answers(dir)) {
         for file in LXCFS_FILES {
             let source = lxcfs.join("proc").join(file);
             mounts.push(bind(&source, &Path::new("/proc").join(file), &["ro", "nosuid", "nodev", "noexec"])?);
         }
     }
     Ok(mounts)
+}
+
+/// One that has died would make every start fail; without it the host's figures are seen.
+fn answers(lxcfs: &Path) -> bool {
+    let answers = std::fs::read(lxcfs.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
+    if !answers {
+        tracing::warn!(lxcfs = %lxcfs.display(), "lxcfs does not answer; a sandbox starts without its figures");
+    }
+    answers
 }
 
 fn mount(target: &str, kind: &str, source: &str, options: &[&str]) -> Result<Mount, OciSpecError> {

@@ -62,7 +62,7 @@ pub fn limit(dir: impl Fn(&str) -> PathBuf, limits: Limits, cpus: &str) -> io::R
 }
 
 /// Memory and memory with swap are the same figure (no swap); the kernel wants the smaller one written first.
-fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
+pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
     let memory = dir.join("memory.limit_in_bytes");
     let with_swap = dir.join("memory.memsw.limit_in_bytes");
     let current: u64 = fs::read_to_string(&memory)?.trim().parse().unwrap_or(u64::MAX);

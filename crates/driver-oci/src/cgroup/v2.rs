@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use driver::Limits;
 
@@ -49,16 +49,26 @@ pub fn limit(dir: &Path, limits: Limits, cpus: &str) -> io::Result<()> {
 
 /// Makes the sandbox's directory and has its ancestors pass the controllers down.
 pub fn make(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Result<()> {
+    let mut dir = make_parent(root, parent)?;
+    enable(&dir)?;
+    dir.push(name);
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("pids.max"), pids_max.to_string())
+}
+
+/// Sets the memory of the directory above all sandboxes.
+pub fn limit_parent(root: &Path, parent: &str, bytes: u64) -> io::Result<()> {
+    fs::write(make_parent(root, parent)?.join("memory.max"), bytes.to_string())
+}
+
+fn make_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
     let mut dir = root.to_owned();
     for part in Path::new(parent).components() {
         enable(&dir)?;
         dir.push(part);
         fs::create_dir_all(&dir)?;
     }
-    enable(&dir)?;
-    dir.push(name);
-    fs::create_dir_all(&dir)?;
-    fs::write(dir.join("pids.max"), pids_max.to_string())
+    Ok(dir)
 }
 
 fn enable(dir: &Path) -> io::Result<()> {

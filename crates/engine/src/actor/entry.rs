@@ -10,7 +10,7 @@ use super::{Actor, Phase};
 use crate::agent_start::{REACH_AGAIN, reach};
 use crate::error::EngineError;
 use crate::handle::{Entry, Permit, Reply, Work};
-use crate::link::Agent;
+use crate::link::{Agent, LinkError};
 
 impl Actor {
     /// Answers at once, or keeps a command waiting for a place if the operator allows a queue.
@@ -57,9 +57,9 @@ impl Actor {
         self.agent().await
     }
 
-    /// Whether it should run and nothing of it does.
-    async fn is_empty_inside(&self) -> bool {
-        self.record.state == SandboxState::Running
+    /// Whether it should have processes and has none.
+    pub(super) async fn is_empty_inside(&self) -> bool {
+        !matches!(self.phase, Phase::Stopped)
             && matches!(self.shared.driver.inspect(self.id()).await, Ok(Presence::Stopped | Presence::Absent))
     }
 
@@ -77,12 +77,26 @@ impl Actor {
 
     fn take_place(&mut self, work: Work) -> Result<Slot, EngineError> {
         match work {
-            Work::Command => Ok(self.slots.ask()?),
+            Work::Command => {
+                self.forget_who_gave_up();
+                Ok(self.slots.ask()?)
+            }
             Work::Traffic => {
                 self.traffic += 1;
                 Ok(Slot::Run)
             }
         }
+    }
+
+    /// Callers whose time was over, or who went away, wait no longer.
+    fn forget_who_gave_up(&mut self) {
+        let slots = &mut self.slots;
+        self.queue.retain(|reply| {
+            if reply.is_closed() {
+                slots.gave_up();
+            }
+            !reply.is_closed()
+        });
     }
 
     fn entry(&self, work: Work, agent: Agent) -> Entry {
@@ -112,9 +126,8 @@ impl Actor {
                 // Paused meanwhile: it may ask again, which resumes it.
                 _ => {
                     let operation = Operation::Execute { auto_resume: AutoResume::Forbidden };
-                    if let Err(refusal) = decide(self.record.state, operation) {
-                        let _ = reply.send(Err(refusal.into()));
-                    }
+                    let why = decide(self.record.state, operation).err().map(EngineError::from);
+                    let _ = reply.send(Err(why.unwrap_or_else(|| LinkError::Closed.into())));
                     continue;
                 }
             };

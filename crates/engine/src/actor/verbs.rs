@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use super::{Actor, Phase};
 use crate::agent_start::{FIRST_REACH, REACH_AGAIN, SETUP_PATIENCE, reach};
 use crate::error::EngineError;
-use crate::link::Agent;
+use crate::link::{Agent, LinkError};
+use crate::shed::shed_one;
 use crate::status::{PauseResult, ResumeResult, TerminateResult};
 
 /// A killed sandbox's link may end a moment before its last process.
@@ -35,7 +36,15 @@ enum After {
 impl Actor {
     pub(super) async fn pause(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
         decide(self.record.state, Operation::Pause)?;
-        self.shared.driver.pause(self.id()).await?;
+        if let Err(error) = self.shared.driver.pause(self.id()).await {
+            if self.is_empty_inside().await {
+                // Nobody was there to hear of the end; what is left of it is paused.
+                self.processes_lost().await?;
+                return Ok(self.paused_result());
+            }
+            self.thaw_again().await;
+            return Err(error.into());
+        }
         let now = self.shared.clock.now();
         let mut next = (*self.record).clone();
         next.state = SandboxState::Paused;
@@ -43,7 +52,7 @@ impl Actor {
         let runtime_duration_ms = next.accounting.paused(now);
         let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
         if let Err(error) = self.commit(next, "sandbox.paused", data, now).await {
-            self.shared.driver.resume(self.id()).await?;
+            self.thaw_again().await;
             return Err(error.into());
         }
         self.reservation.lower(Hold::Paused);
@@ -54,9 +63,45 @@ impl Actor {
         Ok(PauseResult { id: self.id().clone(), paused_at: now, runtime_duration_ms })
     }
 
+    fn paused_result(&self) -> PauseResult {
+        PauseResult {
+            id: self.id().clone(),
+            paused_at: self.record.paused_at.unwrap_or(self.record.created_at),
+            runtime_duration_ms: self.record.accounting.finished_ms(),
+        }
+    }
+
+    /// After a pause that failed, at whatever point: as it was before.
+    async fn thaw_again(&self) {
+        let thawed = match self.shared.driver.inspect(self.id()).await {
+            Ok(Presence::Paused) => self.shared.driver.resume(self.id()).await,
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = thawed {
+            tracing::error!(id = %self.id(), %error, "could not undo a pause that failed");
+        }
+    }
+
     pub(super) async fn resume(&mut self) -> Result<ResumeResult, EngineError> {
         decide(self.record.state, Operation::Resume)?;
-        self.reservation.raise()?;
+        match self.try_resume().await {
+            // Frozen, nobody hears of the end of the processes before it is wanted again.
+            Err(EngineError::Driver(_)) if self.is_empty_inside().await => {
+                self.processes_lost().await?;
+                self.try_resume().await
+            }
+            resumed => resumed,
+        }
+    }
+
+    async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
+        while let Err(error) = self.reservation.raise() {
+            // What stands ready for others gives way.
+            if !shed_one(&self.shared).await {
+                return Err(error);
+            }
+        }
         let before = if matches!(self.phase, Phase::Stopped) { Hold::Stopped } else { Hold::Paused };
         let resumed = match self.wake().await {
             Ok(agent) => self.commit_resumed(agent).await,
@@ -83,7 +128,14 @@ impl Actor {
             Phase::Stopped => {
                 self.shared.driver.start(&self.spec).await?;
                 let agent = reach(&self.shared, self.id(), FIRST_REACH).await?;
-                agent.make_dirs(&[&self.record.config.workdir], SETUP_PATIENCE).await?;
+                match agent.make_dirs(&[&self.record.config.workdir], SETUP_PATIENCE).await {
+                    Ok(()) => {}
+                    // Its owner put something else in the way; commands that want the directory say so.
+                    Err(LinkError::Refused { message, .. }) => {
+                        tracing::warn!(id = %self.id(), message, "the working directory could not be made again");
+                    }
+                    Err(error) => return Err(error.into()),
+                }
                 Ok(Some(agent))
             }
         }
@@ -149,7 +201,7 @@ impl Actor {
         self.shared.tasks.spawn(async move {
             for attempt in 1..=REMOVALS {
                 match shared.driver.destroy(&id).await {
-                    Ok(()) => break,
+                    Ok(()) => return,
                     Err(error) => {
                         tracing::error!(%id, %error, attempt, "could not remove a terminated sandbox");
                     }
@@ -159,7 +211,9 @@ impl Actor {
                     break;
                 }
             }
-            drop(lease);
+            if let Some(lease) = lease {
+                lease.keep();
+            }
         });
     }
 

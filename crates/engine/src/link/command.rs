@@ -60,10 +60,9 @@ impl Command {
         }
     }
 
-    /// Has the command's whole tree killed. Its end still comes as an event.
-    pub fn kill(&self) {
-        // A lost link is what the next look finds.
-        let _ = self.agent.inner.send(&ToGuest::Kill { op: self.number });
+    /// For somebody else to end it with. Its end still comes as an event here.
+    pub fn killer(&self) -> Killer {
+        Killer { agent: self.agent.clone(), number: self.number }
     }
 
     /// For a command that never started: there is nothing to kill.
@@ -76,10 +75,25 @@ impl Command {
 impl Drop for Command {
     fn drop(&mut self) {
         if !self.op.has_ended() {
-            self.kill();
-            // What it still prints is thrown away inside; the operation stays on the table until its end is heard of.
+            self.killer().kill();
+            // What it still prints is thrown away inside, and what crosses with this has no place here any more.
             let _ = self.agent.inner.send(&ToGuest::Close { op: self.number });
+            self.agent.inner.forget(self.number);
         }
+    }
+}
+
+/// Ends a command.
+pub struct Killer {
+    agent: Agent,
+    number: u64,
+}
+
+impl Killer {
+    /// Has the command's whole tree killed.
+    pub fn kill(&self) {
+        // A lost link is what the command's reader finds.
+        let _ = self.agent.inner.send(&ToGuest::Kill { op: self.number });
     }
 }
 

@@ -219,7 +219,7 @@ impl State {
         if let Some((exit, duration_us)) = self.exit {
             return Some((Incoming::Exited(exit, duration_us), None));
         }
-        if let Some((kind, message)) = self.broken.take() {
+        if let Some((kind, message)) = self.broken.clone() {
             return Some((Incoming::Refused(kind, message), None));
         }
         if self.lost {

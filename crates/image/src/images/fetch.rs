@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Inner;
 use super::flight::Task;
-use crate::error::{FailureKind, Failure, ImageError};
+use crate::error::{Failure, FailureKind, ImageError};
 use crate::fault::Fault;
 use crate::image::Image;
 use crate::job::{Builds, Job, Outcome};

@@ -5,15 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use api::{ExecuteRequest, SandboxConfig, SandboxId};
-use engine::{Engine, Execution, ExecutionEvent, Finished};
+use driver::Driver;
+use engine::{Engine, Execution, ExecutionEvent, Finished, Template};
 use rules::{ConfigRules, CreateInput, sandbox_config};
 use rustix::fs::{FlockOperation, flock};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::OUR_FAULT;
@@ -48,22 +50,27 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
     }
     let (_lock, scope) = take_place(config)?;
     let (engine, driver) = open_engine(config, &images, &scope).await?;
-    let code = match engine.create(ACCOUNT, sandbox, template(&image)).await {
-        Ok(status) => {
-            let id = status.record.id.clone();
-            let code = tokio::select! {
-                code = execute(&engine, &id, request) => code,
-                stopped = told_to_stop() => stopped.map(ExitCode::from),
-            };
-            engine.terminate(ACCOUNT, &id, "request").await?;
-            code
-        }
-        Err(error) => Err(error.into()),
+    let code = tokio::select! {
+        code = create_and_execute(&engine, sandbox, template(&image), request) => code,
+        stopped = told_to_stop() => stopped.map(ExitCode::from),
     };
-    // Waits until the last trace is gone.
+    // Whatever there is, also of a creation that was interrupted: the place is ours alone.
     engine.shutdown().await;
+    for id in driver.list().await? {
+        driver.destroy(&id).await?;
+    }
     driver.retire().await?;
     code
+}
+
+async fn create_and_execute(
+    engine: &Engine,
+    sandbox: SandboxConfig,
+    template: Template,
+    request: ExecuteRequest,
+) -> Result<ExitCode> {
+    let status = engine.create(ACCOUNT, sandbox, template).await?;
+    execute(engine, &status.record.id, request).await
 }
 
 fn sandbox(arguments: &RunArguments) -> Result<SandboxConfig> {
@@ -183,16 +190,18 @@ async fn pass_on_output(execution: &mut Execution) -> Result<Finished> {
     loop {
         // Written before the next event is asked for: a slow reader of ours slows the command.
         match execution.next().await {
-            ExecutionEvent::Stdout(bytes) => write_now(&mut std::io::stdout(), &bytes)?,
-            ExecutionEvent::Stderr(bytes) => write_now(&mut std::io::stderr(), &bytes)?,
+            ExecutionEvent::Stdout(bytes) => write_now(&mut tokio::io::stdout(), &bytes).await?,
+            ExecutionEvent::Stderr(bytes) => write_now(&mut tokio::io::stderr(), &bytes).await?,
             ExecutionEvent::Done(finished) => return Ok(finished),
             ExecutionEvent::Failed(error) => return Err(error.into()),
         }
     }
 }
 
-fn write_now(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
-    out.write_all(bytes).and_then(|()| out.flush()).context("cannot pass on the command's output")
+/// On a thread of its own, so that a reader that does not read cannot keep a signal from us.
+async fn write_now(out: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<()> {
+    out.write_all(bytes).await?;
+    out.flush().await.context("cannot pass on the command's output")
 }
 
 /// A signal's code is 128 and its number, as shells have it.

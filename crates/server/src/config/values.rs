@@ -98,7 +98,8 @@ impl Default for Limits {
 }
 
 impl Default for Capacity {
-    /// Most sandboxes idle most of the time: processors and memory are given away several times over.
+    /// Most sandboxes idle most of the time: processors and memory are given away several times over. Disk is not: one that
+    /// fills its own must not fill the host's.
     fn default() -> Self {
         Self {
             cpu: 0,
@@ -106,7 +107,7 @@ impl Default for Capacity {
             disk_mb: 0,
             overcommit_cpu: 16.0,
             overcommit_memory: 8.0,
-            overcommit_disk: 8.0,
+            overcommit_disk: 1.0,
         }
     }
 }

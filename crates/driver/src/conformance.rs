@@ -1,0 +1,235 @@
+//! What every wall does, as one suite. A driver's tests call [`all`] with a way to make a host without sandboxes.
+//!
+//! Each case gets sandboxes of its own and panics where the driver is wrong. What a case made it removes at its end; where
+//! it fails, that is left to the caller.
+
+mod link;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::SandboxId;
+use guest_proto::Exit;
+
+use crate::{Driver, DriverError, Limits, Presence, SandboxSpec};
+use link::Link;
+
+/// A driver to try, and the layers of an image with bash and procps.
+#[derive(Clone)]
+pub struct Host {
+    pub driver: Arc<dyn Driver>,
+    pub layers: Vec<PathBuf>,
+}
+
+impl Host {
+    fn spec(&self, number: u32) -> SandboxSpec {
+        SandboxSpec {
+            id: id(number),
+            slot: number,
+            layers: self.layers.clone(),
+            limits: Limits { cpu: 1, memory_mb: 512 },
+            disk_mb: 512,
+        }
+    }
+
+    async fn started(&self, number: u32) -> SandboxSpec {
+        let spec = self.spec(number);
+        ok(self.driver.create(&spec).await);
+        ok(self.driver.start(&spec).await);
+        spec
+    }
+
+    async fn presence(&self, id: &SandboxId) -> Presence {
+        ok(self.driver.inspect(id).await)
+    }
+
+    async fn link(&self, id: &SandboxId) -> Link {
+        Link::open(ok(self.driver.connect(id).await)).await
+    }
+
+    async fn gone(&self, spec: &SandboxSpec) {
+        ok(self.driver.destroy(&spec.id).await);
+        assert_eq!(self.presence(&spec.id).await, Presence::Absent);
+        assert!(!ok(self.driver.list().await).contains(&spec.id));
+    }
+}
+
+/// Runs every case, one after the other.
+pub async fn all(host: Host) {
+    a_sandbox_goes_through_its_states(&host).await;
+    verbs_that_do_not_suit_are_refused_and_change_nothing(&host).await;
+    a_disk_outlives_its_processes(&host).await;
+    processes_outlive_a_pause(&host).await;
+    a_new_link_knows_the_commands_of_the_old_one(&host).await;
+    every_state_can_be_destroyed(&host).await;
+    calls_can_be_repeated(&host).await;
+    limits_change_while_it_lives(&host).await;
+    neighbours_do_not_meet(&host).await;
+    assert_eq!(ok(host.driver.list().await), [], "the cases remove what they make");
+}
+
+async fn a_sandbox_goes_through_its_states(host: &Host) {
+    let spec = host.spec(1);
+    assert_eq!(host.presence(&spec.id).await, Presence::Absent);
+    ok(host.driver.create(&spec).await);
+    assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
+    assert_eq!(ok(host.driver.list().await), std::slice::from_ref(&spec.id));
+    ok(host.driver.start(&spec).await);
+    assert_eq!(host.presence(&spec.id).await, Presence::Running);
+    let mut link = host.link(&spec.id).await;
+    assert_eq!(link.run("echo hello").await, ("hello\n".to_owned(), Exit::Code(0)));
+    assert_eq!(link.run("exit 3").await.1, Exit::Code(3));
+    assert_eq!(link.run("kill -9 $$").await.1, Exit::Signal(9));
+    ok(host.driver.pause(&spec.id).await);
+    assert_eq!(host.presence(&spec.id).await, Presence::Paused);
+    ok(host.driver.resume(&spec.id).await);
+    assert_eq!(host.presence(&spec.id).await, Presence::Running);
+    // The link is as it was.
+    assert_eq!(link.run("echo again").await.0, "again\n");
+    ok(host.driver.kill(&spec.id).await);
+    assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
+    link.ended().await;
+    ok(host.driver.stop(&spec.id).await);
+    assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
+    host.gone(&spec).await;
+}
+
+async fn verbs_that_do_not_suit_are_refused_and_change_nothing(host: &Host) {
+    let spec = host.spec(2);
+    unsuited(host.driver.pause(&spec.id).await, Presence::Absent);
+    unsuited(host.driver.resume(&spec.id).await, Presence::Absent);
+    assert!(host.driver.connect(&spec.id).await.is_err());
+    assert!(host.driver.limit(&spec).await.is_err());
+    ok(host.driver.create(&spec).await);
+    unsuited(host.driver.pause(&spec.id).await, Presence::Stopped);
+    unsuited(host.driver.resume(&spec.id).await, Presence::Stopped);
+    assert!(host.driver.connect(&spec.id).await.is_err());
+    ok(host.driver.start(&spec).await);
+    unsuited(host.driver.resume(&spec.id).await, Presence::Running);
+    ok(host.driver.pause(&spec.id).await);
+    unsuited(host.driver.pause(&spec.id).await, Presence::Paused);
+    assert_eq!(host.presence(&spec.id).await, Presence::Paused);
+    host.gone(&spec).await;
+}
+
+async fn a_disk_outlives_its_processes(host: &Host) {
+    let spec = host.started(3).await;
+    let mut link = host.link(&spec.id).await;
+    assert_eq!(link.run("echo kept > file").await.1, Exit::Code(0));
+    assert_eq!(link.run("sleep 1000 >/dev/null 2>&1 &").await.1, Exit::Code(0));
+    ok(host.driver.stop(&spec.id).await);
+    assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
+    ok(host.driver.start(&spec).await);
+    let mut link = host.link(&spec.id).await;
+    assert_eq!(link.run("cat file").await, ("kept\n".to_owned(), Exit::Code(0)));
+    assert_eq!(link.run("pgrep -c sleep").await, ("0\n".to_owned(), Exit::Code(1)));
+    host.gone(&spec).await;
+    // Nothing of it comes back under its name.
+    let spec = host.started(3).await;
+    assert_eq!(host.link(&spec.id).await.run("cat file").await.1, Exit::Code(1));
+    host.gone(&spec).await;
+}
+
+async fn processes_outlive_a_pause(host: &Host) {
+    let spec = host.started(4).await;
+    let mut link = host.link(&spec.id).await;
+    link.run("sleep 1000 >/dev/null 2>&1 &").await;
+    link.start("echo late").await;
+    ok(host.driver.pause(&spec.id).await);
+    // Asked of a frozen one, and answered when it goes on.
+    link.start("pgrep -c sleep").await;
+    ok(host.driver.resume(&spec.id).await);
+    assert_eq!(link.finish().await, ("late\n".to_owned(), Exit::Code(0)));
+    assert_eq!(link.finish().await, ("1\n".to_owned(), Exit::Code(0)));
+    host.gone(&spec).await;
+}
+
+async fn a_new_link_knows_the_commands_of_the_old_one(host: &Host) {
+    let spec = host.started(5).await;
+    let mut first = host.link(&spec.id).await;
+    let op = first.start("sleep 1000").await;
+    first.is_started().await;
+    drop(first);
+    let mut second = host.link(&spec.id).await;
+    assert_eq!(second.leftover, [op]);
+    assert_eq!(second.kill(op).await, Exit::Signal(9));
+    assert_eq!(second.run("echo fine").await.0, "fine\n");
+    host.gone(&spec).await;
+}
+
+async fn every_state_can_be_destroyed(host: &Host) {
+    let spec = host.spec(6);
+    host.gone(&spec).await;
+    ok(host.driver.create(&spec).await);
+    host.gone(&spec).await;
+    host.gone(&host.started(6).await).await;
+    let spec = host.started(6).await;
+    ok(host.driver.pause(&spec.id).await);
+    host.gone(&spec).await;
+    let spec = host.started(6).await;
+    ok(host.driver.kill(&spec.id).await);
+    host.gone(&spec).await;
+}
+
+async fn calls_can_be_repeated(host: &Host) {
+    let spec = host.spec(7);
+    ok(host.driver.create(&spec).await);
+    ok(host.driver.create(&spec).await);
+    ok(host.driver.stop(&spec.id).await);
+    ok(host.driver.start(&spec).await);
+    for _ in 0..2 {
+        ok(host.driver.kill(&spec.id).await);
+    }
+    for _ in 0..2 {
+        ok(host.driver.stop(&spec.id).await);
+    }
+    for _ in 0..2 {
+        host.gone(&spec).await;
+    }
+}
+
+async fn limits_change_while_it_lives(host: &Host) {
+    let mut spec = host.started(8).await;
+    spec.limits = Limits { cpu: 2, memory_mb: 1024 };
+    ok(host.driver.limit(&spec).await);
+    ok(host.driver.pause(&spec.id).await);
+    spec.limits = Limits { cpu: 1, memory_mb: 256 };
+    ok(host.driver.limit(&spec).await);
+    ok(host.driver.resume(&spec.id).await);
+    assert_eq!(host.link(&spec.id).await.run("echo fine").await.0, "fine\n");
+    host.gone(&spec).await;
+}
+
+async fn neighbours_do_not_meet(host: &Host) {
+    let (one, other) = tokio::join!(host.started(9), host.started(10));
+    let (mut in_one, mut in_other) = (host.link(&one.id).await, host.link(&other.id).await);
+    in_one.run("echo mine > file").await;
+    in_one.run("sleep 1000 >/dev/null 2>&1 &").await;
+    assert_eq!(in_other.run("cat file").await.1, Exit::Code(1));
+    assert_eq!(in_other.run("pgrep -c sleep").await.0, "0\n");
+    ok(host.driver.pause(&one.id).await);
+    assert_eq!(host.presence(&other.id).await, Presence::Running);
+    assert_eq!(in_other.run("echo here").await.0, "here\n");
+    host.gone(&one).await;
+    assert_eq!(in_other.run("echo still").await.0, "still\n");
+    host.gone(&other).await;
+}
+
+fn unsuited(result: Result<(), DriverError>, found: Presence) {
+    match result {
+        Err(DriverError::Unsuited { presence, .. }) => assert_eq!(presence, found),
+        other => panic!("expected a refusal and got {other:?}"),
+    }
+}
+
+fn ok<T>(result: Result<T, DriverError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("the driver failed: {error}"),
+    }
+}
+
+fn id(number: u32) -> SandboxId {
+    #[expect(clippy::expect_used, reason = "eight digits or more are always an id")]
+    format!("sb_conf{number:08}").parse().expect("an id")
+}

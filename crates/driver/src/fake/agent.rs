@@ -1,0 +1,259 @@
+//! The agent of a fake sandbox: speaks the protocol over a stream in memory, well or badly.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+
+use guest_proto::{Channel, Exit, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION};
+use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::guest::{Inbox, Inner, Life, Manner, Out, index, lock};
+use super::script::{self, Command, Stream};
+use crate::ByteStream;
+
+const STREAM_BYTES: usize = 64 * 1024;
+/// What a command's input may hold unread.
+const STDIN_WINDOW: u32 = 64 * 1024;
+
+/// The processes of a sandbox. Dropped, they are dead and every link ends.
+pub struct Guest {
+    inner: Arc<Inner>,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.inner.life.send_replace(Life::Dead);
+    }
+}
+
+impl Guest {
+    pub fn new(
+        manner: Manner,
+        files: Arc<Mutex<BTreeMap<String, String>>>,
+        dirs: Arc<Mutex<BTreeSet<String>>>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                life: watch::Sender::new(Life::Runs),
+                newest: watch::Sender::new(0),
+                manner: Mutex::new(manner),
+                leftover: Mutex::default(),
+                background: AtomicUsize::new(0),
+                files,
+                dirs,
+            }),
+        }
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        *self.inner.life.borrow() == Life::Frozen
+    }
+
+    pub fn freeze(&self) {
+        self.inner.life.send_replace(Life::Frozen);
+    }
+
+    pub fn thaw(&self) {
+        self.inner.life.send_replace(Life::Runs);
+    }
+
+    pub fn set_manner(&self, manner: Manner) {
+        *lock(&self.inner.manner) = manner;
+    }
+
+    pub fn hang_up(&self) {
+        self.inner.newest.send_modify(|newest| *newest += 1);
+    }
+
+    /// A new link, carried by a task that ends with it or with the guest.
+    pub fn connect(&self) -> Box<dyn ByteStream> {
+        let (ours, theirs) = duplex(STREAM_BYTES);
+        let mut number = 0;
+        self.inner.newest.send_modify(|newest| {
+            *newest += 1;
+            number = *newest;
+        });
+        let inner = Arc::clone(&self.inner);
+        tokio::spawn(async move {
+            let (mut life, mut newest) = (inner.life.subscribe(), inner.newest.subscribe());
+            let mut link = Link::new(&inner, theirs);
+            tokio::select! {
+                // The sender going away means the same.
+                _ = life.wait_for(|life| *life == Life::Dead) => {}
+                _ = newest.wait_for(|newest| *newest != number) => {}
+                _ = link.serve() => {}
+            }
+            lock(&inner.leftover).extend(link.ops.keys());
+        });
+        Box::new(ours)
+    }
+}
+
+struct Op {
+    stdin: mpsc::UnboundedSender<Option<Vec<u8>>>,
+    /// Bytes ever granted.
+    credit: watch::Sender<[u64; 2]>,
+    killed: watch::Sender<bool>,
+}
+
+struct Link {
+    inner: Arc<Inner>,
+    manner: Manner,
+    reader: ReadHalf<DuplexStream>,
+    out: Out,
+    ops: HashMap<u64, Op>,
+    commands: JoinSet<u64>,
+}
+
+impl Link {
+    fn new(inner: &Arc<Inner>, stream: DuplexStream) -> Self {
+        let manner = *lock(&inner.manner);
+        let (reader, writer) = split(stream);
+        let stream = Arc::new(tokio::sync::Mutex::new((writer, 0)));
+        let out = Out { inner: Arc::clone(inner), manner, stream };
+        Self { inner: Arc::clone(inner), manner, reader, out, ops: HashMap::new(), commands: JoinSet::new() }
+    }
+
+    async fn serve(&mut self) -> io::Result<()> {
+        let mut buffer = Vec::new();
+        loop {
+            while let Some(end) = guest_proto::split(&buffer).map_err(io::Error::other)? {
+                let _ = self.inner.life.subscribe().wait_for(|life| *life != Life::Frozen).await;
+                let frame = guest_proto::decode_to_guest(&buffer[PREFIX..end]).map_err(io::Error::other)?;
+                self.hear(frame).await?;
+                buffer.drain(..end);
+            }
+            tokio::select! {
+                read = self.reader.read_buf(&mut buffer) => if read? == 0 { return Ok(()) },
+                Some(ended) = self.commands.join_next() => if let Ok(op) = ended { self.ops.remove(&op); },
+            }
+        }
+    }
+
+    async fn hear(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
+        match (self.manner, &frame) {
+            (Manner::Silent, _) => return Ok(()),
+            (Manner::Deaf, frame) if !matches!(frame, ToGuest::Hello { .. }) => return Ok(()),
+            (
+                Manner::Stranger,
+                ToGuest::Exec { op, .. } | ToGuest::Setup { op, .. } | ToGuest::Dial { op, .. },
+            ) => {
+                let stranger = op + 1_000_000;
+                self.out.send(&ToHost::Started { op: stranger, pid: 1, window: 0 }).await?;
+                self.out.send(&ToHost::Exited { op: stranger, exit: Exit::Code(0), duration_us: 1 }).await?;
+            }
+            (Manner::Wrong, ToGuest::Exec { op, .. }) => {
+                return self.out.send(&ToHost::Opened { op: *op, window: 9 }).await;
+            }
+            (Manner::Wrong, ToGuest::Setup { op, .. }) => {
+                return self.out.send(&ToHost::Started { op: *op, pid: 1, window: 0 }).await;
+            }
+            (Manner::Wrong, ToGuest::Dial { op, .. }) => {
+                return self.out.send(&ToHost::Done { op: *op }).await;
+            }
+            _ => {}
+        }
+        self.obey(frame).await
+    }
+
+    async fn obey(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
+        match frame {
+            ToGuest::Hello { .. } => {
+                let ops = lock(&self.inner.leftover).iter().copied().collect();
+                let version = if self.manner == Manner::BadVersion { 999 } else { VERSION };
+                self.out.send(&ToHost::Welcome { version, agent_version: "fake", ops }).await
+            }
+            ToGuest::Setup { op, dirs } => {
+                lock(&self.inner.dirs).extend(dirs.into_iter().map(str::to_owned));
+                self.out.send(&ToHost::Done { op }).await
+            }
+            ToGuest::Exec { op, spec, window } => {
+                if !lock(&self.inner.dirs).contains(spec.cwd) {
+                    let message = "the working directory does not exist";
+                    return self
+                        .out
+                        .send(&ToHost::Refused { op, kind: RefusalKind::CwdMissing, message })
+                        .await;
+                }
+                let stdin = if spec.stdin == StdinMode::Pipe { STDIN_WINDOW } else { 0 };
+                let command = script::parse(&spec);
+                self.out.send(&ToHost::Started { op, pid: 2, window: stdin }).await?;
+                if self.manner == Manner::OverCredit {
+                    return self.flood(op, window).await;
+                }
+                self.run(op, command, window);
+                Ok(())
+            }
+            ToGuest::Dial { op, port, .. } => {
+                let message = format!("nothing listens on port {port}");
+                self.out.send(&ToHost::Refused { op, kind: RefusalKind::Connect, message: &message }).await
+            }
+            ToGuest::Data { op, bytes } => {
+                if let Some(running) = self.ops.get(&op) {
+                    let _ = running.stdin.send(Some(bytes.to_vec()));
+                    let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    self.out.send(&ToHost::Credit { op, bytes }).await?;
+                }
+                Ok(())
+            }
+            ToGuest::Eof { op } => {
+                // A command that has ended hears nothing.
+                let _ = self.ops.get(&op).map(|running| running.stdin.send(None));
+                Ok(())
+            }
+            ToGuest::Credit { op, channel, bytes } => {
+                if let Some(running) = self.ops.get(&op) {
+                    running.credit.send_modify(|credit| credit[index(channel)] += u64::from(bytes));
+                }
+                Ok(())
+            }
+            ToGuest::Kill { op } => self.kill(op).await,
+            ToGuest::Close { op } => {
+                // Its output is thrown away: it may send what it likes.
+                if let Some(running) = self.ops.get(&op) {
+                    running.credit.send_replace([u64::MAX / 2; 2]);
+                }
+                Ok(())
+            }
+            ToGuest::Ping { nonce } => self.out.send(&ToHost::Pong { nonce }).await,
+            ToGuest::Signal { .. } => Ok(()),
+        }
+    }
+
+    async fn kill(&mut self, op: u64) -> io::Result<()> {
+        if let Some(running) = self.ops.get(&op) {
+            running.killed.send_replace(true);
+            return Ok(());
+        }
+        if lock(&self.inner.leftover).remove(&op) {
+            return self.out.send(&ToHost::Exited { op, exit: Exit::Signal(9), duration_us: 1 }).await;
+        }
+        let message = "there is no such operation";
+        self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await
+    }
+
+    fn run(&mut self, op: u64, command: Command, window: u32) {
+        let (stdin, from_host) = mpsc::unbounded_channel();
+        let (credit, granted) = watch::channel([u64::from(window); 2]);
+        let (kill, killed) = watch::channel(false);
+        self.ops.insert(op, Op { stdin, credit, killed: kill });
+        let inbox = Inbox { stdin: from_host, credit: granted, killed };
+        let stream = Stream::new(op, self.out.clone(), Arc::clone(&self.inner));
+        self.commands.spawn(async move {
+            // A link that broke takes the command's report with it.
+            let _ = script::run(stream, command, inbox).await;
+            op
+        });
+    }
+
+    async fn flood(&mut self, op: u64, window: u32) -> io::Result<()> {
+        let bytes = vec![b'x'; 16 * 1024];
+        for _ in 0..=window as usize / bytes.len() {
+            self.out.send(&ToHost::Data { op, channel: Channel::Stdout, bytes: &bytes }).await?;
+        }
+        Ok(())
+    }
+}

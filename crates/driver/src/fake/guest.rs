@@ -1,0 +1,122 @@
+//! What the processes of a fake sandbox share: their life, their files, the manner of their agent, and its way out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use guest_proto::{Channel, ToHost};
+use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
+use tokio::sync::{mpsc, watch};
+
+/// How an agent behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manner {
+    #[default]
+    Honest,
+    /// Reads and never says a word.
+    Silent,
+    /// Answers the greeting and nothing else.
+    Deaf,
+    /// Sends bytes that are no frame after so many honest frames.
+    Garbage { after: usize },
+    /// Announces a frame of four gigabytes after so many honest frames.
+    Huge { after: usize },
+    /// Closes the link after so many honest frames.
+    HangUp { after: usize },
+    /// Sends more than it was granted.
+    OverCredit,
+    /// Answers each request with what belongs to another.
+    Wrong,
+    /// Answers for operations that nobody asked for.
+    Stranger,
+    /// Welcomes with a version nobody speaks.
+    BadVersion,
+    /// Each frame comes so much later.
+    Slow(Duration),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    Runs,
+    Frozen,
+    Dead,
+}
+
+/// What outlives each single link.
+pub struct Inner {
+    pub life: watch::Sender<Life>,
+    /// The newest link; older ones end.
+    pub newest: watch::Sender<u64>,
+    pub manner: Mutex<Manner>,
+    /// Commands that outlived their link.
+    pub leftover: Mutex<BTreeSet<u64>>,
+    /// Processes in the background.
+    pub background: AtomicUsize,
+    pub files: Arc<Mutex<BTreeMap<String, String>>>,
+    pub dirs: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Inner {
+    /// Sleeps as a process does, whose clock stands still while it is frozen.
+    pub async fn sleep(&self, mut duration: Duration) {
+        let mut life = self.life.subscribe();
+        loop {
+            // The sender lives as long as we do.
+            let _ = life.wait_for(|life| *life != Life::Frozen).await;
+            let begin = tokio::time::Instant::now();
+            tokio::select! {
+                () = tokio::time::sleep(duration) => return,
+                _ = life.wait_for(|life| *life == Life::Frozen) => duration = duration.saturating_sub(begin.elapsed()),
+            }
+        }
+    }
+}
+
+/// Sends frames, in the agent's manner.
+#[derive(Clone)]
+pub struct Out {
+    pub inner: Arc<Inner>,
+    pub manner: Manner,
+    pub stream: Arc<tokio::sync::Mutex<(WriteHalf<DuplexStream>, usize)>>,
+}
+
+impl Out {
+    pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        guest_proto::encode_to_host(frame, &mut bytes).map_err(io::Error::other)?;
+        if let Manner::Slow(delay) = self.manner {
+            tokio::time::sleep(delay).await;
+        }
+        let mut stream = self.stream.lock().await;
+        // The sender lives as long as we do.
+        let _ = self.inner.life.subscribe().wait_for(|life| *life != Life::Frozen).await;
+        match self.manner {
+            Manner::Garbage { after } if stream.1 >= after => bytes = vec![3, 0, 0, 0, 0xff, 0xff, 0xff],
+            Manner::Huge { after } if stream.1 >= after => bytes = vec![0xff, 0xff, 0xff, 0xff, 0],
+            Manner::HangUp { after } if stream.1 >= after => return Err(io::ErrorKind::BrokenPipe.into()),
+            _ => {}
+        }
+        stream.1 += 1;
+        stream.0.write_all(&bytes).await
+    }
+}
+
+/// What a command hears of its host.
+pub struct Inbox {
+    pub stdin: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
+    pub credit: watch::Receiver<[u64; 2]>,
+    pub killed: watch::Receiver<bool>,
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn index(channel: Channel) -> usize {
+    match channel {
+        Channel::Stdout => 0,
+        Channel::Stderr => 1,
+    }
+}

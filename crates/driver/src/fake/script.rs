@@ -1,0 +1,152 @@
+//! The few commands that a fake sandbox knows. Each means in bash what it means here, so that one suite runs on both.
+//!
+//! `true` · `exit N` · `echo TEXT` · `echo TEXT >&2` · `echo $NAME` · `echo TEXT > FILE` · `cat` · `cat FILE` · `pwd` · `sleep SECONDS`
+//! · `sleep 1000 >/dev/null 2>&1 &` · `pgrep -c sleep` · `head -c BYTES /dev/zero` · `kill -9 $$`
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use guest_proto::{Channel, ExecSpec, Exit, ToHost};
+
+use super::guest::{Inbox, Inner, Out, index, lock};
+
+const PIECE: usize = 16 * 1024;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    Exit(i32),
+    Print(Channel, String),
+    Write { file: String, text: String },
+    CopyInput,
+    Read { file: String },
+    Sleep(Duration),
+    Background,
+    CountBackground,
+    Zeroes(usize),
+    Die,
+    Unknown,
+}
+
+pub fn parse(spec: &ExecSpec<'_>) -> Command {
+    let text = spec.argv.last().copied().unwrap_or_default();
+    let line = |text: &str| format!("{text}\n");
+    match text {
+        "true" => return Command::Exit(0),
+        "cat" => return Command::CopyInput,
+        "pwd" => return Command::Print(Channel::Stdout, line(spec.cwd)),
+        "kill -9 $$" => return Command::Die,
+        "sleep 1000 >/dev/null 2>&1 &" => return Command::Background,
+        "pgrep -c sleep" => return Command::CountBackground,
+        _ => {}
+    }
+    let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match verb {
+        "exit" => rest.parse().map_or(Command::Unknown, Command::Exit),
+        "cat" => Command::Read { file: rest.to_owned() },
+        "sleep" => {
+            rest.parse().map_or(Command::Unknown, |seconds| Command::Sleep(Duration::from_secs_f64(seconds)))
+        }
+        "head" => {
+            let bytes = rest.strip_prefix("-c ").and_then(|rest| rest.strip_suffix(" /dev/zero"));
+            bytes.and_then(|bytes| bytes.parse().ok()).map_or(Command::Unknown, Command::Zeroes)
+        }
+        "echo" => match (rest.split_once(" > "), rest.strip_suffix(" >&2"), rest.strip_prefix('$')) {
+            (Some((text, file)), _, _) => Command::Write { file: file.to_owned(), text: line(text) },
+            (None, Some(text), _) => Command::Print(Channel::Stderr, line(text)),
+            (None, None, Some(name)) => {
+                let value = spec.env.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value);
+                Command::Print(Channel::Stdout, line(value))
+            }
+            (None, None, None) => Command::Print(Channel::Stdout, line(rest)),
+        },
+        _ => Command::Unknown,
+    }
+}
+
+/// What a command writes to.
+pub struct Stream {
+    op: u64,
+    out: Out,
+    inner: Arc<Inner>,
+    sent: [u64; 2],
+}
+
+impl Stream {
+    pub fn new(op: u64, out: Out, inner: Arc<Inner>) -> Self {
+        Self { op, out, inner, sent: [0; 2] }
+    }
+
+    /// Sends as the host grants.
+    async fn print(&mut self, inbox: &mut Inbox, channel: Channel, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let sent = self.sent[index(channel)];
+            let granted = {
+                let granted = inbox.credit.wait_for(|credit| credit[index(channel)] > sent).await;
+                granted.map_err(io::Error::other)?[index(channel)]
+            };
+            let room = usize::try_from(granted - sent).unwrap_or(usize::MAX);
+            let (now, later) = bytes.split_at(bytes.len().min(room).min(PIECE));
+            self.out.send(&ToHost::Data { op: self.op, channel, bytes: now }).await?;
+            self.sent[index(channel)] += now.len() as u64;
+            bytes = later;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a command to its end, or to its death.
+pub async fn run(mut stream: Stream, command: Command, mut inbox: Inbox) -> io::Result<()> {
+    let begin = tokio::time::Instant::now();
+    let mut killed = inbox.killed.clone();
+    let exit = tokio::select! {
+        // The host going away without a word is no kill.
+        Ok(_) = killed.wait_for(|killed| *killed) => Exit::Signal(9),
+        exit = act(&mut stream, command, &mut inbox) => exit?,
+    };
+    let duration_us = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+    stream.out.send(&ToHost::Exited { op: stream.op, exit, duration_us }).await
+}
+
+async fn act(stream: &mut Stream, command: Command, inbox: &mut Inbox) -> io::Result<Exit> {
+    match command {
+        Command::Exit(code) => return Ok(Exit::Code(code)),
+        Command::Die => return Ok(Exit::Signal(9)),
+        Command::Print(channel, text) => stream.print(inbox, channel, text.as_bytes()).await?,
+        Command::Write { file, text } => drop(lock(&stream.inner.files).insert(file, text)),
+        Command::CopyInput => {
+            while let Some(Some(bytes)) = inbox.stdin.recv().await {
+                stream.print(inbox, Channel::Stdout, &bytes).await?;
+            }
+        }
+        Command::Read { file } => {
+            let text = lock(&stream.inner.files).get(&file).cloned();
+            let Some(text) = text else {
+                let missing = format!("cat: {file}: No such file or directory\n");
+                stream.print(inbox, Channel::Stderr, missing.as_bytes()).await?;
+                return Ok(Exit::Code(1));
+            };
+            stream.print(inbox, Channel::Stdout, text.as_bytes()).await?;
+        }
+        Command::Sleep(duration) => stream.inner.sleep(duration).await,
+        Command::Background => drop(stream.inner.background.fetch_add(1, Ordering::Relaxed)),
+        Command::CountBackground => {
+            let count = stream.inner.background.load(Ordering::Relaxed);
+            stream.print(inbox, Channel::Stdout, format!("{count}\n").as_bytes()).await?;
+            return Ok(Exit::Code(i32::from(count == 0)));
+        }
+        Command::Zeroes(mut left) => {
+            while left > 0 {
+                let piece = left.min(PIECE);
+                stream.print(inbox, Channel::Stdout, &vec![0; piece]).await?;
+                left -= piece;
+            }
+        }
+        Command::Unknown => {
+            stream.print(inbox, Channel::Stderr, b"bash: command not found\n").await?;
+            return Ok(Exit::Code(127));
+        }
+    }
+    Ok(Exit::Code(0))
+}

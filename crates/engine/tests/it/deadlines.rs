@@ -1,0 +1,141 @@
+use api::SandboxState;
+
+use crate::world::{DAY, HOUR, MINUTE, SECOND, START, World, command, config, pass, settings, settle};
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_sandbox_is_paused_and_what_counts_as_quiet() {
+    let world = World::new(settings()).await;
+    let id = world.create_with(api::SandboxConfig { idle_timeout_ms: 2 * MINUTE, ..config() }).await.unwrap();
+    world.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
+    pass(119 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    // A look does not keep it awake, and neither does what runs in the background.
+    pass(2 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
+    assert_eq!(world.events(&id).await.pop().unwrap().data["reason"], "idle");
+
+    // A command does, for as long as it runs.
+    assert_eq!(world.run(&id, "sleep 299").await.unwrap().exit_code, Some(0));
+    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    pass(119 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    pass(2 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
+    // A resume counts as a request.
+    world.engine.resume("test", &id).await.unwrap();
+    pass(119 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    pass(2 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
+    assert_eq!(world.output(&id, "pgrep -c sleep").await, "1\n");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lifetime_counts_running_time_only_and_takes_the_command_along() {
+    let world = World::new(settings()).await;
+    let id = world.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
+    pass(40 * MINUTE).await;
+    assert_eq!(world.engine.pause("test", &id).await.unwrap().runtime_duration_ms / MINUTE, 40);
+    pass(5 * DAY).await;
+    assert_eq!(world.engine.resume("test", &id).await.unwrap().paused_duration_ms / DAY, 5);
+    pass(18 * MINUTE).await;
+    let running = world.run(&id, "sleep 280").await.unwrap();
+    assert_eq!((running.exit_code, running.signal.as_deref()), (None, Some("SIGKILL")));
+    let (at, reason) = world.ended(&id).await;
+    assert_eq!(reason, "timeout");
+    assert!(at.since(START.after(HOUR + 5 * DAY)) < SECOND, "{at:?}");
+    let last = world.events(&id).await.pop().unwrap();
+    assert_eq!((last.kind.as_str(), &last.data["totalRuntimeMs"]), ("sandbox.terminated", &HOUR.into()));
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_sandbox_is_kept_for_so_long_and_stopped_ones_too() {
+    let world = World::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
+    let (frozen, stopped) = (world.create().await, world.create().await);
+    world.engine.pause("test", &frozen).await.unwrap();
+    world.driver.crash(&stopped);
+    settle().await;
+    assert_eq!(world.state(&stopped).await, Some(SandboxState::Paused));
+    pass(30 * DAY - MINUTE).await;
+    for id in [&frozen, &stopped] {
+        assert_eq!(world.state(id).await, Some(SandboxState::Paused));
+    }
+    pass(2 * MINUTE).await;
+    for id in [&frozen, &stopped] {
+        assert_eq!(world.ended(id).await.1, "expired");
+    }
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_cannot_be_kept_is_tried_again() {
+    let world = World::new(settings()).await;
+    let idle = api::SandboxConfig { idle_timeout_ms: MINUTE, timeout_ms: HOUR, ..config() };
+    let id = world.create_with(idle).await.unwrap();
+    world.fail_next_commit();
+    pass(61 * SECOND).await;
+    // Not recorded, so taken back.
+    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    assert_eq!(world.output(&id, "echo awake").await, "awake\n");
+    pass(66 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
+    world.engine.resume("test", &id).await.unwrap();
+    world.driver.fail_next(driver::fake::Verb::Pause, driver::fake::Fault::Before);
+    pass(61 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    pass(6 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commands_time_stands_still_while_the_sandbox_is_paused() {
+    let world = World::new(settings()).await;
+    let id = world.create().await;
+    let request = api::ExecuteRequest { timeout_ms: 10 * SECOND, ..command("sleep 300") };
+    let execution = world.engine.execute("test", &id, request).await.unwrap();
+    let collecting = tokio::spawn(execution.collect(1024));
+    pass(4 * SECOND).await;
+    world.engine.pause("test", &id).await.unwrap();
+    pass(3 * DAY).await;
+    world.engine.resume("test", &id).await.unwrap();
+    pass(5 * SECOND).await;
+    assert!(!collecting.is_finished());
+    pass(2 * SECOND).await;
+    let result = collecting.await.unwrap().unwrap();
+    assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_go_on_after_a_restart() {
+    let world = World::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
+    let running = world.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
+    let paused = world.create().await;
+    world.engine.pause("test", &paused).await.unwrap();
+    pass(20 * MINUTE).await;
+    // A reboot long after: the daemon was away for ten days, in which the machine was up and the sandbox ran.
+    let (driver, store, now) = (world.driver.clone(), reopened(&world).await, world.clock.now());
+    let kept = engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() };
+    let world = World::over(driver, store, kept, now.after(10 * DAY)).await;
+    settle().await;
+    assert_eq!(world.ended(&running).await.1, "timeout");
+    pass(20 * DAY - HOUR).await;
+    assert_eq!(world.state(&paused).await, Some(SandboxState::Paused));
+    pass(HOUR).await;
+    assert_eq!(world.ended(&paused).await.1, "expired");
+    world.is_clean().await;
+}
+
+/// What the store holds, in one that was not closed.
+async fn reopened(world: &World) -> store::MemoryStore {
+    use store::Store;
+    let copy = store::MemoryStore::new();
+    for record in world.store.living().await.unwrap() {
+        copy.put(record).await.unwrap();
+    }
+    world.engine.shutdown().await;
+    copy
+}

@@ -1,0 +1,13 @@
+//! The engine on a wall and a store of memory, in time that a test turns: days pass in milliseconds, agents are hostile,
+//! every step fails once, and no sandbox may be left behind.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cancelled;
+mod crash;
+mod deadlines;
+mod faults;
+mod hostile;
+mod model;
+mod pool;
+mod queue;
+mod world;

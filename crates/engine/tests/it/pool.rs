@@ -1,0 +1,114 @@
+use std::collections::BTreeSet;
+
+use api::{Resources, SandboxConfig};
+use driver::fake::{Fault, Verb};
+use engine::{EngineError, EngineSettings};
+use rules::Capacity;
+
+use crate::world::{SIZE, World, config, pass, with_pool};
+
+#[tokio::test(start_paused = true)]
+async fn fifty_creates_at_once_get_fifty_sandboxes_and_the_pool_fills_again() {
+    let world = World::new(EngineSettings { slots: 100, capacity: wide(), ..with_pool(20) }).await;
+    pass(1000).await;
+    assert_eq!(world.engine.pool()[0].ready, 20);
+    let creating = (0..50).map(|_| world.create_with(config()));
+    let ids: BTreeSet<_> =
+        futures_util::future::join_all(creating).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(ids.len(), 50);
+    pass(1000).await;
+    assert_eq!((world.engine.pool()[0].ready, world.driver.traces().len()), (20, 70));
+    world.engine.shutdown().await;
+    assert_eq!(world.driver.traces().len(), 50);
+    assert_eq!(world.driver.violations(), Vec::<String>::new());
+}
+
+fn wide() -> Capacity {
+    Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 10_000_000 }
+}
+
+/// Room for so many sandboxes of the usual size.
+fn room(count: u64) -> Capacity {
+    Capacity { cpu: 2 * count, memory_mb: 2048 * count, disk_mb: 5120 * count }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_gives_way_to_what_is_wanted_now() {
+    let world = World::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
+    pass(1000).await;
+    assert_eq!(world.used(), (6, 3 * 2048, 3 * 5120));
+    // Another disk than the pool's: nothing there fits, and everything there is in the way.
+    let large = Resources { disk_mb: 2 * 5120, ..SIZE };
+    world.create_with(SandboxConfig { resources: large, ..config() }).await.unwrap();
+    // One that fits but has to grow needs room too.
+    let wide = Resources { cpu: 4, ..SIZE };
+    let error = world.create_with(SandboxConfig { resources: wide, ..config() }).await;
+    assert!(error.is_ok(), "{error:?}");
+    let error = world.create_with(config()).await.unwrap_err();
+    assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+    world.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_takes_the_size_it_is_wanted_in() {
+    let world = World::new(with_pool(1)).await;
+    pass(1000).await;
+    let wanted = Resources { cpu: 4, memory_mb: 8192, ..SIZE };
+    let id = world.create_with(SandboxConfig { resources: wanted, ..config() }).await.unwrap();
+    assert_eq!(world.driver.limits(&id), Some(driver::Limits { cpu: 4, memory_mb: 8192 }));
+    let elsewhere = SandboxConfig { workdir: "/else/where".to_owned(), ..config() };
+    pass(1000).await;
+    let id = world.create_with(elsewhere).await.unwrap();
+    assert_eq!(world.output(&id, "pwd").await, "/else/where\n");
+    world.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_member_is_not_handed_out() {
+    let world = World::new(with_pool(2)).await;
+    pass(1000).await;
+    let members: Vec<_> = world.driver.traces().into_keys().collect();
+    world.driver.crash(&members[0]);
+    pass(10).await;
+    for _ in 0..2 {
+        let id = world.create().await;
+        assert_ne!(id, members[0]);
+        assert_eq!(world.output(&id, "echo lives").await, "lives\n");
+    }
+    pass(1000).await;
+    assert!(!world.driver.traces().contains_key(&members[0]));
+    world.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_cannot_be_filled_is_tried_again_and_later_each_time() {
+    let world = World::new(with_pool(0)).await;
+    drop(world);
+    let driver = driver::fake::FakeDriver::new();
+    for _ in 0..8 {
+        driver.fail_next(Verb::Start, Fault::Before);
+    }
+    let world = World::over(driver, store::MemoryStore::new(), with_pool(1), crate::world::START).await;
+    pass(3_000).await;
+    assert!(
+        world.driver.calls(Verb::Start) < 6,
+        "{} starts in three seconds",
+        world.driver.calls(Verb::Start)
+    );
+    assert_eq!(world.engine.pool()[0].ready, 0);
+    pass(600_000).await;
+    assert_eq!(world.engine.pool()[0].ready, 1);
+    world.engine.shutdown().await;
+    assert_eq!(world.driver.traces(), Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_gives_way_to_one_of_its_own_that_has_to_grow() {
+    let world = World::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
+    pass(1000).await;
+    let wide = Resources { cpu: 4, memory_mb: 4096, ..SIZE };
+    let id = world.create_with(SandboxConfig { resources: wide, ..config() }).await.unwrap();
+    assert_eq!(world.driver.limits(&id), Some(driver::Limits { cpu: 4, memory_mb: 4096 }));
+    world.engine.shutdown().await;
+    assert_eq!(world.driver.traces().into_keys().collect::<Vec<_>>(), [id]);
+}

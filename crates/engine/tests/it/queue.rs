@@ -1,0 +1,130 @@
+use std::time::Duration;
+
+use engine::{EngineError, EngineSettings};
+
+use crate::world::{MINUTE, SECOND, World, command, pass, settings, settle};
+
+fn one_and_two() -> EngineSettings {
+    EngineSettings { concurrent_executions: 1, execution_queue: 2, ..settings() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_wait_in_their_order_and_one_too_many_is_refused() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let begin = tokio::time::Instant::now();
+    let timed = |text| {
+        let running = world.run(&id, text);
+        async move {
+            let result = running.await;
+            (result, begin.elapsed().as_secs())
+        }
+    };
+    let (first, second, third, fourth) =
+        tokio::join!(timed("sleep 10"), timed("sleep 20"), timed("sleep 30"), timed("sleep 40"));
+    assert_eq!((first.0.unwrap().exit_code, first.1), (Some(0), 10));
+    assert_eq!((second.0.unwrap().exit_code, second.1), (Some(0), 30));
+    assert_eq!((third.0.unwrap().exit_code, third.1), (Some(0), 60));
+    assert!(matches!(fourth.0, Err(EngineError::TooManyExecutions(_))), "{fourth:?}");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_time_is_over_in_the_queue_never_starts() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let short = api::ExecuteRequest { timeout_ms: 5 * SECOND, ..command("true") };
+    let (long, short) = tokio::join!(world.run(&id, "sleep 10"), world.request(&id, short));
+    assert_eq!(long.unwrap().exit_code, Some(0));
+    assert!(matches!(short, Err(EngineError::NeverStarted(_))), "{short:?}");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gave_up_waiting_takes_no_place_in_the_queue() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let running = world.engine.execute("test", &id, command("sleep 100")).await.unwrap();
+    for _ in 0..5 {
+        let waiting = world.engine.execute("test", &id, command("true"));
+        assert!(tokio::time::timeout(Duration::from_secs(1), waiting).await.is_err(), "it should wait");
+    }
+    let (long, next) = tokio::join!(running.collect(10), world.run(&id, "echo next"));
+    assert_eq!(long.unwrap().exit_code, Some(0));
+    assert_eq!(next.unwrap().stdout, "next\n");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_outlives_a_broken_link() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let running = world.run(&id, "sleep 10");
+    let waiting = async {
+        pass(SECOND).await;
+        world.run(&id, "echo waited").await
+    };
+    let breaking = async {
+        pass(2 * SECOND).await;
+        world.driver.hang_up(&id);
+    };
+    let (running, waiting, ()) = tokio::join!(running, waiting, breaking);
+    // How the first ended is not known.
+    assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
+    assert_eq!(waiting.unwrap().stdout, "waited\n");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_hears_of_the_sandboxes_end() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let ending = async {
+        pass(SECOND).await;
+        world.engine.terminate("test", &id, "request").await
+    };
+    let (running, waiting, ending) =
+        tokio::join!(world.run(&id, "sleep 100"), world.run(&id, "true"), ending);
+    assert_eq!(running.unwrap().signal.as_deref(), Some("SIGKILL"));
+    assert!(matches!(waiting, Err(EngineError::NotFound { terminated: Some(_) })), "{waiting:?}");
+    ending.unwrap();
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_while_it_is_paused_goes_on_after_the_resume() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let turning = async {
+        pass(SECOND).await;
+        world.engine.pause("test", &id).await.unwrap();
+        pass(MINUTE).await;
+        world.engine.resume("test", &id).await.unwrap();
+    };
+    let (running, waiting, ()) =
+        tokio::join!(world.run(&id, "sleep 5"), world.run(&id, "echo waited"), turning);
+    assert_eq!(running.unwrap().exit_code, Some(0));
+    assert_eq!(waiting.unwrap().stdout, "waited\n");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_nobody_and_says_what_it_is() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let execution = world.engine.execute("test", &id, command("sleep 200")).await.unwrap();
+    let stopping = async {
+        settle().await;
+        let begin = tokio::time::Instant::now();
+        world.engine.shutdown().await;
+        begin.elapsed()
+    };
+    let (waiting, took) = tokio::join!(world.run(&id, "true"), stopping);
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    assert!(matches!(waiting, Err(EngineError::Stopping)), "{waiting:?}");
+    // A sandbox that lives on is not "not found".
+    let error = world.engine.get("test", &id).await.unwrap_err();
+    assert!(matches!(error, EngineError::Stopping), "{error:?}");
+    assert_eq!(world.driver.traces().len(), 1);
+    drop(execution);
+}

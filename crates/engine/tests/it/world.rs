@@ -1,0 +1,174 @@
+//! An engine and all that it stands on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ExecuteRequest, ExecutionResult, Resources, SandboxConfig, SandboxId, SandboxState};
+use driver::fake::FakeDriver;
+use engine::{Clock, Engine, EngineError, EngineSettings, PoolTarget, Recovered, Template};
+use rules::{Capacity, TimeMs};
+use store::{MemoryStore, Store, StoreError};
+
+pub const IMAGE: &str = "test:1";
+pub const START: TimeMs = TimeMs(1_700_000_000_000);
+pub const SECOND: u64 = 1000;
+pub const MINUTE: u64 = 60 * SECOND;
+pub const HOUR: u64 = 60 * MINUTE;
+pub const DAY: u64 = 24 * HOUR;
+pub const SIZE: Resources = Resources { cpu: 2, memory_mb: 2048, disk_mb: 5120 };
+
+pub fn settings() -> EngineSettings {
+    EngineSettings {
+        capacity: Capacity { cpu: 64, memory_mb: 65_536, disk_mb: 655_360 },
+        pool: Default::default(),
+        concurrent_executions: 3,
+        execution_queue: 0,
+        paused_retention_ms: 0,
+        slots: 32,
+    }
+}
+
+pub fn with_pool(count: u32) -> EngineSettings {
+    let pool = [(IMAGE.to_owned(), PoolTarget { count, resources: SIZE })].into();
+    EngineSettings { pool, ..settings() }
+}
+
+/// One that nothing happens to by itself.
+pub fn config() -> SandboxConfig {
+    SandboxConfig {
+        image: IMAGE.to_owned(),
+        resources: SIZE,
+        env: Default::default(),
+        workdir: "/workspace".to_owned(),
+        timeout_ms: 365 * DAY,
+        idle_timeout_ms: 0,
+        metadata: Default::default(),
+        network: Default::default(),
+    }
+}
+
+pub fn template() -> Template {
+    Template { name: IMAGE.to_owned(), digest: "sha256:1".to_owned(), layers: Vec::new(), env: Vec::new() }
+}
+
+pub fn command(text: &str) -> ExecuteRequest {
+    ExecuteRequest {
+        command: text.to_owned(),
+        cwd: None,
+        env: Default::default(),
+        timeout_ms: 5 * MINUTE,
+        stdin: None,
+        auto_resume: true,
+    }
+}
+
+pub struct World {
+    pub driver: FakeDriver,
+    pub store: MemoryStore,
+    pub engine: Engine,
+    pub clock: Clock,
+    pub recovered: Recovered,
+}
+
+impl World {
+    pub async fn new(settings: EngineSettings) -> Self {
+        Self::over(FakeDriver::new(), MemoryStore::new(), settings, START).await
+    }
+
+    /// On what another one left.
+    pub async fn over(
+        driver: FakeDriver,
+        store: MemoryStore,
+        settings: EngineSettings,
+        start: TimeMs,
+    ) -> Self {
+        let clock = Clock::runtime(start);
+        let find = Arc::new(|name: &str| (name == IMAGE).then(template));
+        let (engine, recovered) =
+            Engine::open(Arc::new(driver.clone()), Arc::new(store.clone()), find, clock, settings)
+                .await
+                .unwrap();
+        Self { driver, store, engine, clock, recovered }
+    }
+
+    pub async fn create(&self) -> SandboxId {
+        self.create_with(config()).await.unwrap()
+    }
+
+    pub async fn create_with(&self, config: SandboxConfig) -> Result<SandboxId, EngineError> {
+        Ok(self.engine.create("test", config, template()).await?.record.id.clone())
+    }
+
+    pub async fn run(&self, id: &SandboxId, text: &str) -> Result<ExecutionResult, EngineError> {
+        self.request(id, command(text)).await
+    }
+
+    pub async fn request(
+        &self,
+        id: &SandboxId,
+        request: ExecuteRequest,
+    ) -> Result<ExecutionResult, EngineError> {
+        self.engine.execute("test", id, request).await?.collect(1 << 20).await
+    }
+
+    /// What a command prints, which has to succeed.
+    pub async fn output(&self, id: &SandboxId, text: &str) -> String {
+        let result = self.run(id, text).await.unwrap();
+        assert_eq!(result.exit_code, Some(0), "{text:?}: {result:?}");
+        result.stdout
+    }
+
+    pub async fn state(&self, id: &SandboxId) -> Option<SandboxState> {
+        match self.engine.get("test", id).await {
+            Ok(status) => Some(status.state()),
+            Err(EngineError::NotFound { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Why a sandbox is not there.
+    pub async fn ended(&self, id: &SandboxId) -> (TimeMs, String) {
+        match self.engine.get("test", id).await {
+            Err(EngineError::NotFound { terminated: Some(why) }) => why,
+            other => panic!("{id} should be terminated and is {other:?}"),
+        }
+    }
+
+    pub async fn events(&self, id: &SandboxId) -> Vec<store::Event> {
+        self.store.events(id, 0, store::MAX_PAGE).await.unwrap()
+    }
+
+    pub async fn kinds(&self, id: &SandboxId) -> Vec<String> {
+        self.events(id).await.into_iter().map(|event| event.kind).collect()
+    }
+
+    pub fn fail_next_commit(&self) {
+        self.store
+            .fail_next_commit(StoreError::Failed { step: "commit", reason: "a test wants it so".to_owned() });
+    }
+
+    pub fn used(&self) -> (u64, u64, u64) {
+        let (_, used) = self.engine.capacity();
+        (used.cpu, used.memory_mb, used.disk_mb)
+    }
+
+    /// Ends every sandbox there is and looks whether anything is left.
+    pub async fn is_clean(&self) {
+        for record in self.store.living().await.unwrap() {
+            self.engine.terminate(&record.account, &record.id, "test").await.unwrap();
+        }
+        settle().await;
+        assert_eq!(self.driver.traces(), Default::default());
+        assert_eq!((self.used(), self.engine.living()), ((0, 0, 0), 0));
+        assert_eq!(self.driver.violations(), Vec::<String>::new());
+    }
+}
+
+/// Lets everything come to rest that needs no time, or next to none.
+pub async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+pub async fn pass(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
