@@ -1,4 +1,5 @@
 //! The program as a person uses it, and every command that the README shows.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

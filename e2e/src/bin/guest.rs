@@ -78,8 +78,9 @@ async fn doctor() -> Result<()> {
 async fn one_off() -> Result<()> {
     let look = "id -u; nproc; cd /sys/fs/cgroup; cat memory.max memory.swap.max pids.max cpu.max; \
         mkdir x 2>/dev/null || echo closed; echo max 2>/dev/null >memory.max || echo closed; exit 7";
-    let (code, text) =
-        sandboxd(&["run", "ubuntu:24.04", "--cpu", "2", "--memory", "4096", "--", look]).await?;
+    // The machine's disk has room for the smallest one.
+    let size = ["--cpu", "2", "--memory", "4096", "--disk", "5120"];
+    let (code, text) = sandboxd(&[&["run", "ubuntu:24.04"], &size[..], &["--", look]].concat()).await?;
     let seen: Vec<&str> = text.lines().collect();
     let memory = (4096_u64 << 20).to_string();
     ensure!(

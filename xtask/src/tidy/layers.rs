@@ -25,7 +25,7 @@ const LAYERS: [Layer; 16] = [
     layer("store", &["api", "rules"], &[]),
     layer("image", &["api", "rules"], &[]),
     layer("net", &["api", "rules"], &[]),
-    layer("driver", &["api", "rules"], &[]),
+    layer("driver", &["api", "rules", "guest-proto"], &[]),
     layer("driver-oci", &["api", "rules", "driver"], &["guest-proto"]),
     layer("engine", &["api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
     // Only the program that is put together from the parts names a kind of wall.
