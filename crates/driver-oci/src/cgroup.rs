@@ -76,8 +76,8 @@ impl Cgroups {
             return Ok(Population::Empty);
         }
         let frozen = match self.layout {
-            Layout::V2 => v2::is_frozen(&dir)?,
-            Layout::V1 => v1::is_frozen(&dir)?,
+            Layout::V2 => v2::is_freezing(&dir)?,
+            Layout::V1 => v1::is_freezing(&dir)?,
         };
         Ok(if frozen { Population::Frozen } else { Population::Running })
     }

@@ -25,6 +25,11 @@ pub fn is_frozen(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("freezer.state"))?.trim() == "FROZEN")
 }
 
+/// Whether it is frozen or on the way there: a daemon that dies in the middle of a freeze leaves one that will never thaw.
+pub fn is_freezing(dir: &Path) -> io::Result<bool> {
+    Ok(fs::read_to_string(dir.join("freezer.state"))?.trim() != "THAWED")
+}
+
 pub fn thaw(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("freezer.state"), "THAWED")
 }

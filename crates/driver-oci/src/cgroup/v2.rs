@@ -25,6 +25,11 @@ pub fn is_frozen(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
 }
 
+/// Whether it is frozen or on the way there.
+pub fn is_freezing(dir: &Path) -> io::Result<bool> {
+    Ok(fs::read_to_string(dir.join("cgroup.freeze"))?.trim() == "1")
+}
+
 pub fn thaw(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("cgroup.freeze"), "0")
 }
