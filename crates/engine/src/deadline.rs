@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use api::SandboxState;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ pub const AGENT_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Deadline {
     /// When the command was told to die.
     over: watch::Receiver<Option<Instant>>,
+    status: watch::Receiver<Status>,
     task: AbortHandle,
 }
 
@@ -27,8 +29,8 @@ impl Deadline {
         let now_running = status.borrow().record.accounting.running_ms(clock.now());
         let budget = Budget { clock, ends_at_running_ms: now_running.saturating_add(millis(left)) };
         let (done, over) = watch::channel(None);
-        let task = tokio::spawn(keep(budget, status, command.killer(), done));
-        Self { over, task: task.abort_handle() }
+        let task = tokio::spawn(keep(budget, status.clone(), command.killer(), done));
+        Self { over, status, task: task.abort_handle() }
     }
 
     pub fn is_over(&self) -> bool {
@@ -38,10 +40,19 @@ impl Deadline {
     /// Resolves when the end of a killed command should long have come.
     pub async fn agent_is_late(&mut self) {
         let told = self.over.wait_for(Option::is_some).await.ok().and_then(|told| *told);
-        match told {
-            Some(told) => tokio::time::sleep_until(told + AGENT_PATIENCE).await,
-            // The task gave up: the sandbox is over, and the command's end comes with the link's.
-            None => std::future::pending().await,
+        // Where the task gave up the sandbox is over, and the command's end comes with the link's.
+        let Some(told) = told else { return std::future::pending().await };
+        let mut until = told + AGENT_PATIENCE;
+        loop {
+            tokio::time::sleep_until(until).await;
+            if self.status.borrow_and_update().state() != SandboxState::Paused {
+                return;
+            }
+            // A frozen agent is not late.
+            if self.status.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            until = Instant::now() + AGENT_PATIENCE;
         }
     }
 }

@@ -199,6 +199,19 @@ impl Inner {
         self.queue(bytes)
     }
 
+    /// Sends bytes to an operation as fast as it takes them. An error when it takes no more.
+    async fn feed(&self, number: u64, op: &Op, mut bytes: &[u8]) -> Result<(), LinkError> {
+        while !bytes.is_empty() {
+            let Some(granted) = op.reserve(bytes.len().min(guest_proto::MAX_DATA)).await else {
+                return Err(LinkError::Closed);
+            };
+            let (now, later) = bytes.split_at(granted);
+            self.send(&ToGuest::Data { op: number, bytes: now })?;
+            bytes = later;
+        }
+        Ok(())
+    }
+
     fn queue(&self, bytes: Vec<u8>) -> Result<(), LinkError> {
         let unsent = self.unsent.fetch_add(bytes.len(), Ordering::Relaxed);
         if unsent > MAX_UNSENT {

@@ -99,16 +99,8 @@ impl Killer {
 
 impl Stdin {
     /// Feeds bytes as fast as the command takes them. An error when it takes no more.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), LinkError> {
-        while !bytes.is_empty() {
-            let Some(granted) = self.op.reserve(bytes.len().min(guest_proto::MAX_DATA)).await else {
-                return Err(LinkError::Closed);
-            };
-            let (now, later) = bytes.split_at(granted);
-            self.agent.inner.send(&ToGuest::Data { op: self.number, bytes: now })?;
-            bytes = later;
-        }
-        Ok(())
+    pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.agent.inner.feed(self.number, &self.op, bytes).await
     }
 }
 

@@ -35,16 +35,8 @@ impl Tunnel {
     }
 
     /// Sends bytes as fast as the other side takes them.
-    pub async fn write_all(&self, mut bytes: &[u8]) -> Result<(), LinkError> {
-        while !bytes.is_empty() {
-            let Some(granted) = self.op.reserve(bytes.len().min(guest_proto::MAX_DATA)).await else {
-                return Err(LinkError::Closed);
-            };
-            let (now, later) = bytes.split_at(granted);
-            self.agent.inner.send(&ToGuest::Data { op: self.number, bytes: now })?;
-            bytes = later;
-        }
-        Ok(())
+    pub async fn write_all(&self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.agent.inner.feed(self.number, &self.op, bytes).await
     }
 
     /// Says that nothing more will be sent; reading goes on.
