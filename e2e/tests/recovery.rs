@@ -172,10 +172,16 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
     let terminated = rig.create().await.unwrap();
     rig.engine.terminate("test", &terminated, "request").await.unwrap();
 
+    let started_ms = rig.engine.get("test", &running).await.unwrap().record.started_at.unwrap().0;
     let halted = rig.halt().await;
     reboot(&halted).await;
+    // The host may be off for days: a sandbox ran until its disk was last written, and no longer.
+    let last_sign = std::time::UNIX_EPOCH + std::time::Duration::from_millis(started_ms + 7);
+    let disk = halted.place.data.join("sandboxes").join(running.as_str()).join("disk.img");
+    fs::File::options().write(true).open(disk).unwrap().set_modified(last_sign).unwrap();
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 3, ..Recovered::default() });
+    assert_eq!(rig.engine.get("test", &running).await.unwrap().record.accounting.finished_ms(), 7);
     assert_on_host(&rig, &[], &[&running, &paused, &elsewhere]).await;
     let (_, used) = rig.engine.capacity();
     assert_eq!((used.cpu, used.memory_mb, used.disk_mb), (0, 0, 3 * 5120));

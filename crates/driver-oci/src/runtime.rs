@@ -20,7 +20,7 @@ use crate::settings::{Flavour, Settings};
 /// The number under which a native runtime passes on the first descriptor it is asked to preserve.
 const PRESERVED_FD: i32 = 3;
 /// A start takes some 30 ms, and under gVisor and load a few seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the agent gets to be reached by.
 #[derive(Debug)]

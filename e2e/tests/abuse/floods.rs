@@ -69,6 +69,21 @@ async fn a_reader_that_stops_stops_its_command() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn time_is_over_also_when_nobody_reads() {
+    in_sandbox(async |rig, id| {
+        let short = api::ExecuteRequest { timeout_ms: 700, ..command("exec yes") };
+        let mut flood = rig.engine.execute("test", id, short).await.unwrap();
+        assert!(matches!(flood.next().await, ExecutionEvent::Stdout(_)));
+        // From here on nobody asks for anything.
+        becomes("the flood is dead", async || rig.host_pids(id).unwrap().len() == 1).await;
+        // Who reads at last gets what was under way, and hears that it was killed.
+        let result = flood.collect(1 << 20).await.unwrap();
+        assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")), "{result:?}");
+    })
+    .await;
+}
+
 /// In the kernel's ticks, of a process that is there.
 fn processor_time(pid: i32) -> u64 {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0 };

@@ -85,3 +85,41 @@ async fn a_busy_sandbox_pauses_at_any_moment() {
     })
     .await;
 }
+
+/// What the sandbox's root leaves in the way of its next start: the runtime reads `/etc/passwd`, and would read a pipe for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_hangs_on_what_a_tenant_left_is_given_up() {
+    in_sandbox(async |rig, id| {
+        rig.output(id, "mv /etc/passwd /etc/passwd.kept && mkfifo /etc/passwd && sync").await.unwrap();
+        let agent = rustix::process::Pid::from_raw(rig.host_pids(id).unwrap()[0]).unwrap();
+        rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
+        becomes("the sandbox is paused", async || {
+            rig.engine.get("test", id).await.unwrap().state() == SandboxState::Paused
+        })
+        .await;
+        let begun = std::time::Instant::now();
+        let refused = rig.engine.execute("test", id, command("true")).await;
+        assert!(refused.is_err(), "a start that needs a name to be read from a pipe");
+        assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+        // Nothing of the attempt is left, and its owner can still end it.
+        assert_eq!(rig.engine.get("test", id).await.unwrap().state(), SandboxState::Paused);
+        assert!(rig.host_pids(id).unwrap_or_default().is_empty());
+        rig.engine.terminate("test", id, "request").await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_sandbox_leaves_the_process_table_at_once() {
+    in_sandbox(async |rig, _| {
+        let id = small(rig).await;
+        rig.output(&id, "sleep 1000 >/dev/null 2>&1 &").await.unwrap();
+        let pids = rig.host_pids(&id).unwrap();
+        assert!(pids.len() > 1);
+        rig.engine.terminate("test", &id, "request").await.unwrap();
+        for pid in pids {
+            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} is still on the table");
+        }
+    })
+    .await;
+}
