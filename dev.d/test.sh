@@ -18,7 +18,7 @@ cmd_test() {
   : >"$dir/skipped"
   cargo xtask census --save "$dir/census-before"
   SANDBOXD_AGENT="$ROOT/target/bin/sandbox-agent" SANDBOXD_SKIP_LOG="$ROOT/$dir/skipped" \
-    cargo test --release --locked ${scope[@]+"${scope[@]}"} "$@" 2>&1 | tee "$dir/log" || status=1
+    cargo test --release --locked --no-fail-fast ${scope[@]+"${scope[@]}"} "$@" 2>&1 | tee "$dir/log" || status=1
   [ "$status" -eq 0 ] || say "tests failed; the whole output is in $dir/log"
   # Leaks are looked for after failures too: a failing test must not hide what it left.
   cargo xtask census --compare "$dir/census-before" || status=1
