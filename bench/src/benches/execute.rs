@@ -17,6 +17,7 @@ use crate::with_rig::with_rig;
 
 const BENCH: &str = "execute";
 const ROUNDS: usize = 500;
+const KEPT_BYTES: usize = 1 << 20;
 
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     with_rig(RigOptions::default(), async |rig: &Rig| {
@@ -47,9 +48,15 @@ impl Subject for Ours<'_> {
     }
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
-        let begin = Instant::now();
-        let result = self.rig.run(&self.id, "true").await?;
-        let took = begin.elapsed();
+        let (engine, id) = (self.rig.engine.clone(), self.id.clone());
+        // The caller is a task of the runtime, as a server's handlers are, and not the thread that waits for this program.
+        let executing = tokio::spawn(async move {
+            let begin = Instant::now();
+            let execution = engine.execute("test", &id, e2e::command("true")).await?;
+            let result = execution.collect(KEPT_BYTES).await?;
+            anyhow::Ok((begin.elapsed(), result))
+        });
+        let (took, result) = executing.await??;
         ensure!(result.exit_code == Some(0), "true ended with {result:?}");
         Ok(vec![(BENCH, took)])
     }
