@@ -230,7 +230,10 @@ fn build_rootfs() -> std::result::Result<PathBuf, String> {
         let image = images.ensure(IMAGE, Arc::new(|_| {})).await?;
         images.close().await;
         // The lowest is the whole system; what stands over it is a note for people.
-        image.layers.last().cloned().context("the image has no layer")
+        let root = image.layers.last().context("the image has no layer")?;
+        // Its place for devices is in the layer over it; programs that take this one as it is look for it here.
+        std::fs::create_dir_all(root.join("dev"))?;
+        Ok(root.clone())
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
