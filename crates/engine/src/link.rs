@@ -1,6 +1,6 @@
 //! One connection to one agent, shared by everything that happens in its sandbox.
 //!
-//! Two tasks carry the bytes: one reads frames and hands each to its operation, one writes. Callers hold an [`Agent`] and get
+//! One task carries the bytes both ways and hands each frame that comes in to its operation. Callers hold an [`Agent`] and get
 //! a [`Command`] or a [`Tunnel`]. All that comes in is hostile: a frame that breaks the rules ends the link, and what an
 //! operation may hold in memory is bounded by the window it granted. When the link ends every operation on it hears so.
 

@@ -1,4 +1,4 @@
-//! The two tasks of a link. They end with the stream, with a broken rule, or when nobody holds the link any more.
+//! The task of a link, which reads and writes side by side. It ends with the stream, with a broken rule, or when nobody holds the link any more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,23 +17,21 @@ const LARGE_BUFFER: usize = 256 * 1024;
 /// Frames are joined into one write up to this size.
 const JOIN_WRITES: usize = 64 * 1024;
 
-/// Starts both. The reader owns the end of the link: when it is over, every operation hears so and the writer ends too.
+/// Starts it. Whichever way it ends, every operation on the link hears so.
 pub fn spawn(
     stream: Box<dyn ByteStream>,
     inner: Arc<Inner>,
     to_write: mpsc::UnboundedReceiver<Vec<u8>>,
-    mut stopped: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
 ) {
     let (reader, writer) = split(stream);
     let ended = inner.ended.subscribe();
-    let for_writer = Arc::clone(&inner);
     tokio::spawn(async move {
-        let ending = ended.clone();
         let why = tokio::select! {
             result = read(reader, &inner) => result,
-            result = write(writer, &for_writer, to_write) => result,
-            () = until_true(&mut stopped) => Ok(()),
-            () = until_true_owned(ending) => Ok(()),
+            result = write(writer, &inner, to_write) => result,
+            () = until_true(stopped) => Ok(()),
+            () = until_true(ended) => Ok(()),
         };
         if let Err(error) = why {
             tracing::warn!(%error, "the link to an agent ended");
@@ -42,13 +40,9 @@ pub fn spawn(
     });
 }
 
-async fn until_true(flag: &mut watch::Receiver<bool>) {
+async fn until_true(mut flag: watch::Receiver<bool>) {
     // The sender going away means the same.
     let _ = flag.wait_for(|set| *set).await;
-}
-
-async fn until_true_owned(mut flag: watch::Receiver<bool>) {
-    until_true(&mut flag).await;
 }
 
 async fn write(
