@@ -4,6 +4,39 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+// As clients write it; the server does not read into this type, as with create.
+/// A command to run. Only `command` has to be there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ExecuteBody {
+    /// Run with bash. At most 65,536 bytes of UTF-8.
+    #[cfg_attr(feature = "openapi", schema(required = true, max_length = 65_536, pattern = r"^[^\x00]*$"))]
+    #[cfg_attr(feature = "openapi", schema(example = "echo hello"))]
+    pub command: String,
+    /// Working directory; the sandbox's `workdir` where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::path, required = false))]
+    pub cwd: Option<String>,
+    /// Added to the sandbox's environment; of two values with one name this one counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::env, required = false))]
+    pub env: Option<BTreeMap<String, String>>,
+    /// Time in ms after which the command and all that it started are killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 300_000))]
+    #[cfg_attr(feature = "openapi", schema(default = 60_000))]
+    pub timeout_ms: Option<u64>,
+    /// Text that the command reads from its standard input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub stdin: Option<String>,
+    /// Whether a paused sandbox is resumed for the command; if not, that is `INVALID_STATE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
+    pub auto_resume: Option<bool>,
+}
+
 /// One command, complete: defaults are already in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -17,18 +50,76 @@ pub struct ExecuteRequest {
     pub auto_resume: bool,
 }
 
-/// How a command ended (section 2.7).
+/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionResult {
     pub stdout: String,
     pub stderr: String,
+    /// 0 is success; `null` when the command did not start or was killed.
+    #[cfg_attr(feature = "openapi", schema(required = true, example = 0))]
     pub exit_code: Option<i32>,
+    /// Wall-clock time in ms.
+    #[cfg_attr(feature = "openapi", schema(example = 12))]
     pub duration_ms: u64,
+    /// The signal that killed the command; `null` when it exited.
+    #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub signal: Option<String>,
-    /// Whether bytes are missing (decision 12); not in the body otherwise.
+    /// Whether bytes are missing from `stdout`; not there otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub stdout_truncated: bool,
+    /// Whether bytes are missing from `stderr`; not there otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub stderr_truncated: bool,
+}
+
+/// The data of a stream's last event, `done`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Done {
+    /// 0 is success; `null` when the command did not start or was killed.
+    #[cfg_attr(feature = "openapi", schema(required = true, example = 0))]
+    pub exit_code: Option<i32>,
+    /// Wall-clock time in ms.
+    #[cfg_attr(feature = "openapi", schema(example = 12))]
+    pub duration_ms: u64,
+    /// The signal that killed the command; `null` when it exited.
+    #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
+    pub signal: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_said_and_whole_output_is_not() {
+        let result = ExecutionResult {
+            stdout: "a".into(),
+            stderr: String::new(),
+            exit_code: None,
+            duration_ms: 5,
+            signal: Some("SIGKILL".into()),
+            stdout_truncated: false,
+            stderr_truncated: true,
+        };
+        assert_eq!(
+            serde_json::to_string(&result).unwrap(),
+            r#"{"stdout":"a","stderr":"","exitCode":null,"durationMs":5,"signal":"SIGKILL","stderrTruncated":true}"#
+        );
+        let done = Done { exit_code: Some(0), duration_ms: 5, signal: None };
+        assert_eq!(serde_json::to_string(&done).unwrap(), r#"{"exitCode":0,"durationMs":5,"signal":null}"#);
+    }
+
+    #[test]
+    fn a_body_says_no_more_than_was_given() {
+        let body = ExecuteBody { command: "true".into(), auto_resume: Some(false), ..ExecuteBody::default() };
+        let json = r#"{"command":"true","autoResume":false}"#;
+        assert_eq!(serde_json::to_string(&body).unwrap(), json);
+        assert_eq!(serde_json::from_str::<ExecuteBody>(json).unwrap(), body);
+    }
 }

@@ -11,8 +11,14 @@ const OPAQUE_MAX: usize = 40;
 /// Random characters in an id we make: 20 of base 32 are 100 bits.
 const OPAQUE_MADE: usize = 20;
 
-/// `sb_` and an opaque part of lower-case letters and digits.
+/// The 32 characters of what we make: no letters that are mistaken for digits.
+pub const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Identifies a sandbox: `sb_` and an opaque part of lower-case letters and digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^sb_[a-z0-9]{8,40}$"))]
+#[cfg_attr(feature = "openapi", schema(example = "sb_4h1v8x2k9qz7m3t5w0ry"))]
 #[serde(try_from = "String", into = "String")]
 pub struct SandboxId(String);
 
@@ -24,7 +30,6 @@ pub struct BadSandboxId;
 impl SandboxId {
     /// An id from random bytes; the caller brings the randomness.
     pub fn from_random(bytes: [u8; OPAQUE_MADE]) -> Self {
-        const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let opaque = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
         Self(PREFIX.chars().chain(opaque).collect())
     }

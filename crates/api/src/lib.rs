@@ -1,11 +1,31 @@
 //! The REST contract as plain types: names, units and null rules are those of the specification.
 //!
-//! Everything above and below speaks in these types; nothing here decides, reads a clock or does I/O.
+//! Everything above and below speaks in these types; nothing here decides, reads a clock or does I/O. With the feature
+//! `openapi` every type of a body also describes itself.
 
+mod create;
+mod error;
 mod exec;
+mod health;
 mod ids;
 mod sandbox;
+#[cfg(feature = "openapi")]
+mod schema;
+mod time;
+mod views;
 
-pub use exec::{ExecuteRequest, ExecutionResult};
-pub use ids::{BadSandboxId, SandboxId};
-pub use sandbox::{EgressDefault, EgressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxState};
+pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
+pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
+pub use exec::{Done, ExecuteBody, ExecuteRequest, ExecutionResult};
+pub use health::Health;
+pub use ids::{ALPHABET, BadSandboxId, SandboxId};
+pub use sandbox::{
+    EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxState,
+};
+pub use time::{BadTimestamp, Timestamp};
+pub use views::{
+    Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView, TerminateResult, Times,
+};
+
+/// The version of the interface: the first part of every path.
+pub const VERSION: &str = "v1";

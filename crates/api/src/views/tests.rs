@@ -1,0 +1,158 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{EgressDefault, EgressPolicy, IngressPolicy};
+
+fn id() -> SandboxId {
+    "sb_abcdefgh".parse().unwrap()
+}
+
+fn config() -> SandboxConfig {
+    SandboxConfig {
+        image: "node:22".into(),
+        resources: Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 },
+        env: [("A".to_owned(), "1".to_owned())].into(),
+        workdir: "/workspace".into(),
+        timeout_ms: 300_000,
+        idle_timeout_ms: 120_000,
+        metadata: [("userId".to_owned(), "7".to_owned())].into(),
+        network: NetworkPolicy {
+            egress: EgressPolicy { allow: vec!["example.com".into()], default: EgressDefault::Deny },
+            ingress: None,
+        },
+    }
+}
+
+/// Of a sandbox that went through every state.
+fn times() -> Times {
+    Times {
+        created: Timestamp(1),
+        started: Some(Timestamp(2)),
+        paused: Some(Timestamp(3)),
+        terminated: Some(Timestamp(4)),
+    }
+}
+
+fn at(ms: u64) -> Value {
+    json!(format!("1970-01-01T00:00:00.00{ms}Z"))
+}
+
+#[test]
+fn a_view_has_every_name_of_the_specification() {
+    let times = Times { terminated: None, ..times() };
+    let view = SandboxView::new(id(), SandboxState::Paused, config(), times);
+    let expected = json!({
+        "id": "sb_abcdefgh",
+        "state": "paused",
+        "image": "node:22",
+        "resources": {"cpu": 2, "memoryMb": 4096, "diskMb": 10240},
+        "env": {"A": "1"},
+        "workdir": "/workspace",
+        "timeoutMs": 300000,
+        "idleTimeoutMs": 120000,
+        "metadata": {"userId": "7"},
+        "network": {"egress": {"allow": ["example.com"], "default": "deny"}},
+        "createdAt": at(1),
+        "startedAt": at(2),
+        "pausedAt": at(3),
+    });
+    assert_eq!(serde_json::to_value(&view).unwrap(), expected);
+    assert_eq!(serde_json::from_value::<SandboxView>(expected).unwrap(), view);
+}
+
+#[test]
+fn what_does_not_apply_is_left_out_and_null_is_taken_for_it() {
+    let view = SandboxView::new(id(), SandboxState::Running, config(), Times { terminated: None, ..times() });
+    let mut json = serde_json::to_value(&view).unwrap();
+    assert_eq!((json.get("pausedAt"), json.get("terminatedAt")), (None, None));
+    json["pausedAt"] = Value::Null;
+    json["terminatedAt"] = Value::Null;
+    json["addedLater"] = json!(1);
+    assert_eq!(serde_json::from_value::<SandboxView>(json).unwrap(), view);
+}
+
+#[test]
+fn ingress_is_shown_if_it_was_given_and_old_records_read_without_it() {
+    let mut config = config();
+    let old = serde_json::to_value(&config).unwrap();
+    assert_eq!(old["network"].get("ingress"), None);
+    assert_eq!(serde_json::from_value::<SandboxConfig>(old).unwrap(), config);
+    config.network.ingress = Some(IngressPolicy { allow_ports: vec![3000, 8080] });
+    let new = serde_json::to_value(&config).unwrap();
+    assert_eq!(new["network"]["ingress"], json!({"allowPorts": [3000, 8080]}));
+    assert_eq!(serde_json::from_value::<SandboxConfig>(new).unwrap(), config);
+}
+
+#[test]
+fn an_item_shows_the_time_of_its_state() {
+    for (state, name, ms) in [
+        (SandboxState::Running, "startedAt", 2),
+        (SandboxState::Paused, "pausedAt", 3),
+        (SandboxState::Terminated, "terminatedAt", 4),
+    ] {
+        let item = SandboxItem::new(id(), state, "node:22".into(), config().resources, times());
+        let mut expected = json!({
+            "id": "sb_abcdefgh",
+            "state": state.to_string(),
+            "image": "node:22",
+            "resources": {"cpu": 2, "memoryMb": 4096, "diskMb": 10240},
+            "createdAt": at(1),
+        });
+        expected[name] = at(ms);
+        assert_eq!(serde_json::to_value(&item).unwrap(), expected);
+        assert_eq!(serde_json::from_value::<SandboxItem>(expected).unwrap(), item);
+    }
+}
+
+#[test]
+fn a_list_says_whether_more_follows() {
+    for (total, limit, offset, has_more) in [
+        (0, 20, 0, false),
+        (20, 20, 0, false),
+        (21, 20, 0, true),
+        (21, 20, 1, false),
+        (21, 20, 100, false),
+        (u64::MAX, 100, u64::MAX, false),
+    ] {
+        assert_eq!(Pagination::new(total, limit, offset).has_more, has_more, "{total} {limit} {offset}");
+    }
+    let list = SandboxList { data: Vec::new(), pagination: Pagination::new(3, 2, 0) };
+    assert_eq!(
+        serde_json::to_value(&list).unwrap(),
+        json!({"data": [], "pagination": {"total": 3, "limit": 2, "offset": 0, "hasMore": true}})
+    );
+}
+
+#[test]
+fn results_have_the_names_of_the_specification() {
+    let pause = PauseResult {
+        id: id(),
+        state: SandboxState::Paused,
+        paused_at: Timestamp(1),
+        runtime_duration_ms: 2,
+    };
+    assert_eq!(
+        serde_json::to_value(&pause).unwrap(),
+        json!({"id": "sb_abcdefgh", "state": "paused", "pausedAt": at(1), "runtimeDurationMs": 2})
+    );
+    let resume = ResumeResult {
+        id: id(),
+        state: SandboxState::Running,
+        resumed_at: Timestamp(1),
+        paused_duration_ms: 2,
+    };
+    assert_eq!(
+        serde_json::to_value(&resume).unwrap(),
+        json!({"id": "sb_abcdefgh", "state": "running", "resumedAt": at(1), "pausedDurationMs": 2})
+    );
+    let terminate = TerminateResult {
+        id: id(),
+        state: SandboxState::Terminated,
+        terminated_at: Timestamp(1),
+        total_runtime_ms: 2,
+    };
+    assert_eq!(
+        serde_json::to_value(&terminate).unwrap(),
+        json!({"id": "sb_abcdefgh", "state": "terminated", "terminatedAt": at(1), "totalRuntimeMs": 2})
+    );
+}
