@@ -8,7 +8,7 @@ mod checks;
 
 use std::collections::BTreeMap;
 
-use api::{EgressDefault, EgressPolicy, NetworkPolicy, Resources, SandboxConfig};
+use api::{EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig};
 
 pub(crate) use checks::{absolute_path, env, integer};
 
@@ -29,6 +29,8 @@ pub struct CreateInput {
     pub metadata: Option<BTreeMap<String, String>>,
     pub egress_allow: Option<Vec<String>>,
     pub egress_default: Option<String>,
+    /// Absent also where `network.ingress` is there and has no `allowPorts`.
+    pub ingress_allow_ports: Option<Vec<Integer>>,
 }
 
 /// A value out of its range or set.
@@ -64,6 +66,7 @@ pub struct ConfigRules {
     pub metadata_key_chars_max: usize,
     pub metadata_value_chars_max: usize,
     pub egress_entries_max: usize,
+    pub ingress_ports_max: usize,
 }
 
 /// The largest integer that every JSON client can hold: the specification sets no end to `idleTimeoutMs`.
@@ -83,6 +86,7 @@ impl Default for ConfigRules {
             metadata_key_chars_max: 256,
             metadata_value_chars_max: 256,
             egress_entries_max: 1000,
+            ingress_ports_max: 100,
         }
     }
 }
@@ -108,6 +112,7 @@ pub fn sandbox_config(input: CreateInput, rules: &ConfigRules) -> Result<Sandbox
         metadata: checks::metadata(input.metadata.unwrap_or_default(), rules)?,
         network: NetworkPolicy {
             egress: egress(input.egress_allow, input.egress_default.as_deref(), rules)?,
+            ingress: ingress(input.ingress_allow_ports, rules)?,
         },
     })
 }
@@ -127,6 +132,14 @@ fn egress(
     };
     let allow = checks::domains(allow.unwrap_or_default(), rules.egress_entries_max)?;
     Ok(EgressPolicy { allow, default })
+}
+
+fn ingress(
+    allow_ports: Option<Vec<Integer>>,
+    rules: &ConfigRules,
+) -> Result<Option<IngressPolicy>, ConfigError> {
+    let Some(given) = allow_ports else { return Ok(None) };
+    Ok(Some(IngressPolicy { allow_ports: checks::ports(given, rules.ingress_ports_max)? }))
 }
 
 #[cfg(test)]

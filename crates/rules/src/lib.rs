@@ -5,14 +5,21 @@
 
 mod accounting;
 mod admission;
+mod base32;
 mod config;
 mod deadlines;
 mod environment;
 mod execution;
+mod idempotency;
+mod keys;
 mod lifecycle;
 mod lines;
+mod listing;
 mod outcome;
 mod output;
+mod rates;
+mod request_id;
+mod shown;
 mod signals;
 mod text;
 mod time;
@@ -25,10 +32,21 @@ pub use config::{ConfigError, ConfigRules, CreateInput, Integer, Range, sandbox_
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
 pub use environment::environment;
 pub use execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
+pub use idempotency::{
+    BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Remembered, Repeat, idempotency_key, keeps_answer, repeat,
+};
+pub use keys::{BadKey, BadScopes, KeyText, Scope, Scopes};
 pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
 pub use lines::{LineSplitter, MAX_PIECE_BYTES};
+pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured};
+pub use rates::{
+    Charge, Endpoint, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
+    wall_seconds,
+};
+pub use request_id::{made_request_id, well_formed_request_id};
+pub use shown::{shown, shown_name};
 pub use signals::signal_name;
 pub use text::lossy;
 pub use time::TimeMs;

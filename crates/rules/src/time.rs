@@ -22,6 +22,12 @@ impl TimeMs {
     }
 }
 
+impl From<TimeMs> for api::Timestamp {
+    fn from(at: TimeMs) -> Self {
+        Self(at.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

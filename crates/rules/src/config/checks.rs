@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::{ConfigError, ConfigRules, Integer, Range};
+use crate::shown::{shown, shown_name};
 
 /// Bounds that the specification leaves open. A variable has to fit into what Linux passes to a process as one string
 /// (128 KiB with its end), and all of them well into what it passes as a whole.
@@ -15,8 +16,6 @@ const PATH_PART_BYTES_MAX: usize = 255;
 const IMAGE_BYTES_MAX: usize = 512;
 const DOMAIN_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
-/// Characters of a value that a message shows.
-const SHOWN_CHARS: usize = 64;
 
 impl ConfigError {
     pub(crate) fn new(field: impl Into<String>, got: impl Display, allowed: impl Into<String>) -> Self {
@@ -27,12 +26,6 @@ impl ConfigError {
     pub(crate) fn text(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
         Self::new(field, shown(got), allowed)
     }
-}
-
-fn shown(text: &str) -> String {
-    let start: String = text.chars().take(SHOWN_CHARS).collect();
-    let more = if start.len() < text.len() { "..." } else { "" };
-    format!("'{}{more}'", start.escape_debug())
 }
 
 pub(crate) fn integer<T>(field: &str, given: Option<Integer>, range: Range<T>) -> Result<T, ConfigError>
@@ -91,7 +84,7 @@ pub(crate) fn env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, Stri
             let allowed = "a name that is not empty and has neither '=' nor NUL";
             return Err(ConfigError::text("name of a variable in env", name, allowed));
         }
-        let field = || format!("env.{}", shown(name).trim_matches('\''));
+        let field = || format!("env.{}", shown_name(name));
         if value.contains('\0') {
             return Err(ConfigError::text(field(), value, "text without NUL"));
         }
@@ -128,7 +121,7 @@ pub(super) fn metadata(
         }
         let chars = value.chars().count();
         if chars > rules.metadata_value_chars_max {
-            let field = format!("metadata.{}", shown(key).trim_matches('\''));
+            let field = format!("metadata.{}", shown_name(key));
             let allowed = format!("at most {} characters", rules.metadata_value_chars_max);
             return Err(ConfigError::new(field, format!("{chars} characters long"), allowed));
         }
@@ -150,6 +143,19 @@ pub(super) fn domains(domains: Vec<String>, most: usize) -> Result<Vec<String>, 
         }
     }
     Ok(domains)
+}
+
+/// Kept in the order given, and a port given twice is kept twice: nothing is to be gained from refusing either.
+pub(super) fn ports(ports: Vec<Integer>, most: usize) -> Result<Vec<u16>, ConfigError> {
+    if ports.len() > most {
+        let got = format!("{} entries", ports.len());
+        return Err(ConfigError::new("network.ingress.allowPorts", got, format!("at most {most} entries")));
+    }
+    let check = |(index, port): (usize, Integer)| match u16::try_from(port) {
+        Ok(port) if port != 0 => Ok(port),
+        _ => Err(ConfigError::new(format!("network.ingress.allowPorts[{index}]"), port, "1 to 65535")),
+    };
+    ports.into_iter().enumerate().map(check).collect()
 }
 
 /// A name, or `*.` and a name. An address is none: its last label is a number, which no domain's is.

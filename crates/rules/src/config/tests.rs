@@ -201,6 +201,29 @@ fn egress_default_is_one_of_two_words() {
 }
 
 #[test]
+fn ingress_ports_are_ports_and_kept_as_given() {
+    let check = |ports: &[Integer]| {
+        given(|input| input.ingress_allow_ports = Some(ports.to_vec())).map(|config| config.network.ingress)
+    };
+    assert_eq!(given(|_| {}).unwrap().network.ingress, None);
+    for ports in [&[][..], &[1, 65_535], &[8080, 80, 8080]] {
+        let kept = ports.iter().map(|port| u16::try_from(*port).unwrap()).collect();
+        assert_eq!(check(ports), Ok(Some(IngressPolicy { allow_ports: kept })));
+    }
+    for port in [0, -1, 65_536, 65_536 + 80, Integer::MIN, Integer::MAX] {
+        assert_eq!(
+            check(&[80, port]).unwrap_err().to_string(),
+            format!("network.ingress.allowPorts[1] is {port}; allowed is 1 to 65535")
+        );
+    }
+    assert!(check(&[80; 100]).is_ok());
+    assert_eq!(
+        check(&[80; 101]).unwrap_err().to_string(),
+        "network.ingress.allowPorts is 101 entries; allowed is at most 100 entries"
+    );
+}
+
+#[test]
 fn an_image_has_a_name_that_can_be_shown() {
     assert!(given(|input| input.image = "registry.example:5000/a/b@sha256:00".into()).is_ok());
     for image in ["", "a b", "a\nb", "ü", &"x".repeat(513)] {

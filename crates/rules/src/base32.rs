@@ -1,0 +1,63 @@
+//! Bytes as text of 32 characters, five bits each, highest first; the last character is filled up with zeros. The
+//! characters are those of sandbox ids. For keys and request ids, which are made here and never decoded.
+
+use api::ALPHABET;
+
+/// Characters that so many bytes take.
+pub(crate) const fn chars_for(bytes: usize) -> usize {
+    (bytes * 8).div_ceil(5)
+}
+
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(chars_for(bytes.len()));
+    let (mut held, mut held_bits) = (0u32, 0);
+    for byte in bytes {
+        held = (held << 8) | u32::from(*byte);
+        held_bits += 8;
+        while held_bits >= 5 {
+            held_bits -= 5;
+            text.push(character(held >> held_bits));
+        }
+        held &= (1 << held_bits) - 1;
+    }
+    if held_bits > 0 {
+        text.push(character(held << (5 - held_bits)));
+    }
+    text
+}
+
+pub(crate) fn is_char(byte: u8) -> bool {
+    ALPHABET.contains(&byte)
+}
+
+fn character(five_bits: u32) -> char {
+    char::from(ALPHABET[(five_bits & 31) as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn five_bits_a_character_highest_first() {
+        assert_eq!(encode(&[]), "");
+        assert_eq!(encode(&[0]), "00");
+        assert_eq!(encode(&[0xff]), "zw");
+        assert_eq!(encode(&[0b0000_1000, 0b1000_0110]), "1230");
+    }
+
+    proptest! {
+        #[test]
+        fn different_bytes_make_different_text(a: [u8; 5], b: [u8; 5], tail: [u8; 3]) {
+            prop_assert_eq!(a == b, encode(&a) == encode(&b));
+            let whole: Vec<u8> = a.iter().chain(&tail).copied().collect();
+            let text = encode(&whole);
+            prop_assert_eq!(text.len(), chars_for(whole.len()));
+            // Five bytes are eight characters, so what follows does not mix with them.
+            prop_assert_eq!(&text[..8], encode(&a));
+            prop_assert!(text.bytes().all(is_char));
+        }
+    }
+}

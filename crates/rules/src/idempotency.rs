@@ -1,0 +1,117 @@
+//! Idempotency keys: their syntax, what a request under one gets, and which answers are kept (section 4.10, decision 19).
+//!
+//! The server asks; the store keeps. What is kept belongs to an account and an endpoint: two of either do not see each
+//! other's keys, so that is no matter of this module.
+
+use crate::TimeMs;
+use crate::shown::shown;
+
+/// How long a key is valid, from its first request on.
+pub const IDEMPOTENCY_VALID_MS: u64 = 24 * 60 * 60 * 1000;
+const CHARS_MAX: usize = 255;
+
+/// The value of a header `Idempotency-Key` that is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("header Idempotency-Key is {got}; allowed is one of 1 to {CHARS_MAX} visible ASCII characters")]
+pub struct BadIdempotencyKey {
+    pub got: String,
+}
+
+/// Reads the header's value, as bytes since that is what a header is.
+pub fn idempotency_key(value: &[u8]) -> Result<&str, BadIdempotencyKey> {
+    if value.len() > CHARS_MAX {
+        return Err(BadIdempotencyKey { got: format!("{} bytes long", value.len()) });
+    }
+    match std::str::from_utf8(value) {
+        Ok(key) if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(key),
+        _ => Err(BadIdempotencyKey { got: shown(&String::from_utf8_lossy(value)) }),
+    }
+}
+
+/// What is kept of the first request under a key, as far as it decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// Of the body, byte for byte.
+    pub request_hash: [u8; 32],
+    pub expires_at: TimeMs,
+}
+
+/// What a request under a key gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// Nothing is kept, or what is kept is too old: carry it out.
+    New,
+    /// The kept answer.
+    Replay,
+    /// `INVALID_REQUEST`: the key was used for something else.
+    OtherBody,
+}
+
+/// Decides by what is kept under the key.
+pub fn repeat(kept: Option<&Remembered>, request_hash: &[u8; 32], now: TimeMs) -> Repeat {
+    match kept {
+        Some(kept) if now < kept.expires_at => {
+            if kept.request_hash == *request_hash {
+                Repeat::Replay
+            } else {
+                Repeat::OtherBody
+            }
+        }
+        _ => Repeat::New,
+    }
+}
+
+/// Whether an answer with this status is kept. What may be otherwise on the next try is not: too many requests, and faults of
+/// ours.
+pub fn keeps_answer(status: u16) -> bool {
+    status != 429 && status < 500
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_visible_ascii() {
+        let longest = "k".repeat(255);
+        let all: String = ('!'..='~').collect();
+        for key in ["a", "8e03978e-40d5-43dd-bc93-6894a57f9324", &longest, &all] {
+            assert_eq!(idempotency_key(key.as_bytes()), Ok(key));
+        }
+        let allowed = "allowed is one of 1 to 255 visible ASCII characters";
+        for (key, got) in [
+            (&b""[..], "''".to_owned()),
+            (b"a b", "'a b'".to_owned()),
+            (b"a\t", r"'a\t'".to_owned()),
+            (b"a\x7f", r"'a\u{7f}'".to_owned()),
+            ("ü".as_bytes(), "'ü'".to_owned()),
+            (b"\xff", "'\u{fffd}'".to_owned()),
+            ("k".repeat(256).as_bytes(), "256 bytes long".to_owned()),
+        ] {
+            let message = idempotency_key(key).unwrap_err().to_string();
+            assert_eq!(message, format!("header Idempotency-Key is {got}; {allowed}"));
+        }
+    }
+
+    #[test]
+    fn a_key_answers_the_same_until_its_time_is_over() {
+        let kept = Remembered { request_hash: [1; 32], expires_at: TimeMs(IDEMPOTENCY_VALID_MS) };
+        let last = TimeMs(86_399_999);
+        assert_eq!(repeat(None, &[1; 32], TimeMs(0)), Repeat::New);
+        assert_eq!(repeat(Some(&kept), &[1; 32], TimeMs(0)), Repeat::Replay);
+        assert_eq!(repeat(Some(&kept), &[1; 32], last), Repeat::Replay);
+        assert_eq!(repeat(Some(&kept), &[2; 32], last), Repeat::OtherBody);
+        assert_eq!(repeat(Some(&kept), &[1; 32], last.after(1)), Repeat::New);
+        assert_eq!(repeat(Some(&kept), &[2; 32], last.after(1)), Repeat::New);
+    }
+
+    #[test]
+    fn too_many_requests_and_our_faults_are_not_kept() {
+        for status in [200, 201, 400, 404, 408, 409] {
+            assert!(keeps_answer(status), "{status}");
+        }
+        for status in [429, 500, 502, 503, 599] {
+            assert!(!keeps_answer(status), "{status}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Scopes: what a key may do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::rates::Endpoint;
+
+/// One thing a key may do. `admin` is all of it, and what only an administrator may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// See sandboxes, files, ports and events.
+    Read,
+    /// Run commands.
+    Execute,
+    /// Create, change and terminate sandboxes.
+    Write,
+    Admin,
+}
+
+impl Scope {
+    pub const ALL: [Self; 4] = [Self::Read, Self::Execute, Self::Write, Self::Admin];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Execute => "execute",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// What a request needs. `method` as HTTP writes it.
+    pub fn needed(method: &str, endpoint: Endpoint) -> Self {
+        match (method, endpoint) {
+            ("GET" | "HEAD", _) => Self::Read,
+            ("POST", Endpoint::Execute) => Self::Execute,
+            _ => Self::Write,
+        }
+    }
+
+    fn bit(self) -> u8 {
+        match self {
+            Self::Read => 1,
+            Self::Execute => 2,
+            Self::Write => 4,
+            Self::Admin => 8,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A set of scopes, never empty. Its text is their names with commas between, in one order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scopes(u8);
+
+/// A text that names no set of scopes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("scopes are {got}; allowed is one or more of read, execute, write, admin, with commas between")]
+pub struct BadScopes {
+    got: String,
+}
+
+impl Scopes {
+    /// Every scope there is.
+    pub const ALL: Self = Self(15);
+
+    /// Whether a key with these may do what needs `scope`. `admin` may do everything; of the others each only itself.
+    pub fn allows(self, scope: Scope) -> bool {
+        self.0 & (scope.bit() | Scope::Admin.bit()) != 0
+    }
+
+    /// Those that were named, in the order of [`Scope::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |scope| self.0 & scope.bit() != 0)
+    }
+}
+
+impl FromStr for Scopes {
+    type Err = BadScopes;
+
+    /// `read,execute`; spaces around a name do not matter, nor does naming one twice.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bits = 0;
+        for name in text.split(',').map(str::trim) {
+            let scope = Scope::ALL.into_iter().find(|scope| scope.as_str() == name);
+            bits |= scope.ok_or_else(|| BadScopes { got: crate::shown::shown(text) })?.bit();
+        }
+        Ok(Self(bits))
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, scope) in self.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{scope}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,154 @@
+//! What a client may ask of a list: the filters and the page of section 4.2 (decision 17).
+//!
+//! The server brings the query as pairs, percent-decoded. A value that is not allowed is a [`QueryError`]
+//! (`INVALID_REQUEST`). Parameters that are not known are passed over, as unknown fields of bodies are.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use api::SandboxState;
+
+use crate::shown::{shown, shown_name};
+
+const LIMIT_DEFAULT: u32 = 20;
+const LIMIT_MAX: u32 = 100;
+/// The largest integer that every JSON client can hold: the answer repeats it.
+const OFFSET_MAX: u64 = (1 << 53) - 1;
+/// A sandbox has no more than so many keys, so a longer filter fits none; this bounds what a search costs.
+const METADATA_MAX: usize = 20;
+const METADATA_PREFIX: &str = "metadata.";
+
+/// Which sandboxes of an account, and which part of the list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListQuery {
+    pub state: Option<SandboxState>,
+    pub image: Option<String>,
+    /// Every pair has to be there.
+    pub metadata: BTreeMap<String, String>,
+    pub limit: u32,
+    pub offset: u64,
+}
+
+/// A parameter with a value that is not allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {got}; allowed is {allowed}")]
+pub struct QueryError {
+    /// As the client wrote it: `metadata.userId`.
+    pub field: String,
+    /// Short and printable, whatever came.
+    pub got: String,
+    pub allowed: String,
+}
+
+impl QueryError {
+    fn new(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
+        Self { field: field.into(), got: shown(got), allowed: allowed.into() }
+    }
+}
+
+/// Reads the query of a list.
+pub fn list_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<ListQuery, QueryError> {
+    let mut given = Given::default();
+    for (name, value) in pairs {
+        given.take(name, value)?;
+    }
+    let Given { state, image, limit, offset, metadata } = given;
+    Ok(ListQuery {
+        state: state.map(|state| read_state(&state)).transpose()?,
+        image,
+        metadata,
+        limit: match limit {
+            Some(text) => whole_number("limit", &text, 1, LIMIT_MAX)?,
+            None => LIMIT_DEFAULT,
+        },
+        offset: match offset {
+            Some(text) => whole_number("offset", &text, 0, OFFSET_MAX)?,
+            None => 0,
+        },
+    })
+}
+
+/// The parameters that are known, still as text.
+#[derive(Default)]
+struct Given {
+    state: Option<String>,
+    image: Option<String>,
+    limit: Option<String>,
+    offset: Option<String>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Given {
+    fn take(&mut self, name: String, value: String) -> Result<(), QueryError> {
+        let place = match name.as_str() {
+            "state" => &mut self.state,
+            "image" => &mut self.image,
+            "limit" => &mut self.limit,
+            "offset" => &mut self.offset,
+            _ => {
+                return match name.strip_prefix(METADATA_PREFIX) {
+                    Some(key) => self.take_metadata(key, value),
+                    None => Ok(()),
+                };
+            }
+        };
+        match place {
+            None => {
+                *place = Some(value);
+                Ok(())
+            }
+            Some(first) => Err(twice(name, first, &value)),
+        }
+    }
+
+    fn take_metadata(&mut self, key: &str, value: String) -> Result<(), QueryError> {
+        if key.is_empty() {
+            let allowed = "a key after the point, such as 'metadata.userId'";
+            return Err(QueryError::new("name of a parameter", METADATA_PREFIX, allowed));
+        }
+        if self.metadata.len() >= METADATA_MAX && !self.metadata.contains_key(key) {
+            let got = format!("a filter of more than {METADATA_MAX} keys");
+            let allowed = format!("at most {METADATA_MAX} keys, as many as a sandbox has");
+            return Err(QueryError { field: "metadata".to_owned(), got, allowed });
+        }
+        match self.metadata.entry(key.to_owned()) {
+            Entry::Vacant(place) => {
+                place.insert(value);
+                Ok(())
+            }
+            Entry::Occupied(first) => {
+                let name = format!("{METADATA_PREFIX}{}", shown_name(key));
+                Err(twice(name, first.get(), &value))
+            }
+        }
+    }
+}
+
+fn twice(field: String, first: &str, second: &str) -> QueryError {
+    let got = format!("given twice, {} and {}", shown(first), shown(second));
+    QueryError { field, got, allowed: "one value".to_owned() }
+}
+
+fn read_state(text: &str) -> Result<SandboxState, QueryError> {
+    match text {
+        "running" => Ok(SandboxState::Running),
+        "paused" => Ok(SandboxState::Paused),
+        "terminated" => Ok(SandboxState::Terminated),
+        _ => Err(QueryError::new("state", text, "'running', 'paused' or 'terminated'")),
+    }
+}
+
+/// Digits only: a sign or a space is no number of items.
+fn whole_number<T>(field: &str, text: &str, min: T, max: T) -> Result<T, QueryError>
+where
+    T: Copy + PartialOrd + std::fmt::Display + std::str::FromStr,
+{
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<T>() {
+        Ok(number) if digits && min <= number && number <= max => Ok(number),
+        _ => Err(QueryError::new(field, text, format!("a whole number, {min} to {max}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

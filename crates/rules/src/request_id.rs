@@ -1,0 +1,52 @@
+//! Request ids: which of a client's are kept, and what ours look like (decision 24).
+
+use crate::base32;
+
+const CHARS_MAX: usize = 128;
+/// Random bytes in an id we make: 20 characters.
+const MADE_BYTES: usize = 12;
+
+/// A client's `X-Request-Id`, if it can go into headers, bodies and logs as it is: 1 to 128 letters, digits and `.`, `_`,
+/// `:`, `-`. Anything else is replaced by one of ours and is no error.
+pub fn well_formed_request_id(value: &[u8]) -> Option<&str> {
+    let fits = (1..=CHARS_MAX).contains(&value.len())
+        && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(byte));
+    if fits { std::str::from_utf8(value).ok() } else { None }
+}
+
+/// An id of ours from random bytes; the caller brings the randomness.
+pub fn made_request_id(random: [u8; MADE_BYTES]) -> String {
+    format!("req_{}", base32::encode(&random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_are_safe_anywhere_are_kept() {
+        let longest = "x".repeat(128);
+        for id in ["a", "0b6e7a9c-1c1e-4e57-9a3d-2f0f7c1d8e11", "A.b_c:d-9", &longest] {
+            assert_eq!(well_formed_request_id(id.as_bytes()), Some(id));
+        }
+    }
+
+    #[test]
+    fn all_others_are_not() {
+        let too_long = "x".repeat(129);
+        for id in ["", " ", "a b", "a\r\nX: y", "a\0", "a/b", "a\"b", "ü", "a,b", "{}", &too_long] {
+            assert_eq!(well_formed_request_id(id.as_bytes()), None, "{id:?}");
+        }
+        assert_eq!(well_formed_request_id(b"\xff\xfe"), None);
+    }
+
+    #[test]
+    fn ours_are_well_formed_and_as_random_as_their_bytes() {
+        let (a, b) = (made_request_id([0; 12]), made_request_id([255; 12]));
+        assert_eq!(a, "req_00000000000000000000");
+        assert_ne!(a, b);
+        for id in [&a, &b] {
+            assert_eq!(well_formed_request_id(id.as_bytes()), Some(id.as_str()));
+        }
+    }
+}
