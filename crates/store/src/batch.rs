@@ -1,9 +1,9 @@
-//! Writes that belong together. A new kind of row (keys, idempotency) is a new [`Write`] and an arm in each store.
+//! Writes that belong together. A new kind of row is a new [`Write`] and an arm in each store.
 
 use api::SandboxId;
 use rules::TimeMs;
 
-use crate::{SandboxRecord, StoreError};
+use crate::{KeyRecord, Remembered, SandboxRecord, StoreError};
 
 /// The most writes of one batch.
 pub const MAX_WRITES: usize = 256;
@@ -16,6 +16,15 @@ pub enum Write {
     /// Removes a record, as after a failed start. Its events stay. No error if there is none.
     DeleteSandbox(SandboxId),
     AppendEvent(NewEvent),
+    /// Adds a key; [`StoreError::KeyTaken`] if there is one with its id or its hash.
+    PutKey(Box<KeyRecord>),
+    /// Revokes a key, for good. One that is revoked already stays as it is; [`StoreError::NoSuchKey`] if there is none.
+    RevokeKey {
+        id: String,
+        at: TimeMs,
+    },
+    /// Keeps an answer. [`StoreError::AlreadyRemembered`] if there is one that was not over when this was made.
+    Remember(Box<Remembered>),
 }
 
 /// An event that has no number yet. The sandbox need not have a record.
@@ -59,6 +68,10 @@ impl Batch {
         self.with(Write::AppendEvent(event))
     }
 
+    pub fn remember(self, answer: Remembered) -> Self {
+        self.with(Write::Remember(Box::new(answer)))
+    }
+
     pub fn with(mut self, write: Write) -> Self {
         self.writes.push(write);
         self
@@ -87,7 +100,17 @@ impl Batch {
                     let reason = "the time of its event is past the range of 63 bits";
                     return Err(StoreError::BadRecord { id: event.sandbox.clone(), reason });
                 }
-                Write::AppendEvent(_) | Write::DeleteSandbox(_) => {}
+                Write::PutKey(key) => {
+                    key.check().map_err(|reason| StoreError::BadRow { what: "a key", reason })?;
+                }
+                Write::Remember(answer) => {
+                    answer.check().map_err(|reason| StoreError::BadRow { what: "an answer", reason })?;
+                }
+                Write::RevokeKey { at, .. } if i64::try_from(at.0).is_err() => {
+                    let reason = "its time is past the range of 63 bits";
+                    return Err(StoreError::BadRow { what: "a revocation", reason });
+                }
+                Write::AppendEvent(_) | Write::DeleteSandbox(_) | Write::RevokeKey { .. } => {}
             }
         }
         Ok(())

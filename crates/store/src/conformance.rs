@@ -3,6 +3,7 @@
 //! Each case gets a fresh store and panics where the store is wrong, with the case's name in the panic's place.
 
 mod commits;
+mod keys;
 mod lists;
 mod purges;
 
@@ -13,7 +14,7 @@ use api::{NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, TimeMs};
 use serde_json::json;
 
-use crate::{Filter, NewEvent, Page, SandboxRecord, Store};
+use crate::{Filter, KeyRecord, NewEvent, Page, Remembered, SandboxRecord, Store};
 
 /// Runs every case.
 pub async fn all<S: Store>(fresh: impl Fn() -> S) {
@@ -38,6 +39,16 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     purges::only_what_was_terminated_before_goes(make()).await;
     purges::many_go_in_one_call(make()).await;
     purges::events_without_a_sandbox_go_by_their_time(make()).await;
+    keys::keys_come_back_oldest_first(make()).await;
+    keys::a_key_is_there_once(make()).await;
+    keys::a_revocation_is_for_good(make()).await;
+    keys::the_version_goes_up_with_every_change_of_keys_alone(make()).await;
+    keys::an_answer_comes_back_as_it_was(make()).await;
+    keys::an_answer_is_kept_once_and_the_batch_with_it(make()).await;
+    keys::ten_at_once_keep_one(make()).await;
+    keys::an_answer_whose_time_is_over_gives_way(make()).await;
+    keys::answers_go_when_their_time_is_over(make()).await;
+    keys::keys_and_answers_that_cannot_be_stored_are_refused(make()).await;
 }
 
 /// A running sandbox, different for each number.
@@ -95,6 +106,37 @@ pub fn terminated(record: &SandboxRecord, at: TimeMs) -> SandboxRecord {
 pub fn event(number: u32, kind: &str, at: TimeMs) -> NewEvent {
     let data = json!({ "text": "a\"b\\c\n\u{0}€", "number": number, "list": [1, null, true] });
     NewEvent { sandbox: id(number), account: "acme".to_owned(), at, kind: kind.to_owned(), data }
+}
+
+/// A key, different for each number.
+pub fn key(number: u32) -> KeyRecord {
+    let mut hash = [7; 32];
+    hash[..4].copy_from_slice(&number.to_be_bytes());
+    KeyRecord {
+        id: format!("key_{number:012}"),
+        hash,
+        account: "acme".to_owned(),
+        scopes: "read,execute".to_owned(),
+        name: Some(format!("number {number}")),
+        prefix_hint: "sbk_abcd".to_owned(),
+        created_at: TimeMs(1_700_000_000_000 + u64::from(number)),
+        revoked_at: None,
+    }
+}
+
+/// A kept answer, different for each number.
+pub fn answer(number: u32) -> Remembered {
+    let created_at = TimeMs(1_700_000_000_000);
+    Remembered {
+        account: "acme".to_owned(),
+        endpoint: "POST /v1/sandboxes".to_owned(),
+        key: format!("request-{number}"),
+        request_hash: [3; 32],
+        status: 201,
+        content: format!("{{\"number\":{number}}}").into_bytes(),
+        created_at,
+        expires_at: created_at.after(24 * 3_600_000),
+    }
 }
 
 fn all_of(account: &str) -> Filter {

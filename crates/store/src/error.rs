@@ -14,6 +14,15 @@ pub enum StoreError {
     SlotTaken { id: SandboxId, slot: u32 },
     #[error("the record of sandbox {id} cannot be stored: {reason}")]
     BadRecord { id: SandboxId, reason: &'static str },
+    #[error("{what} cannot be stored: {reason}")]
+    BadRow { what: &'static str, reason: &'static str },
+    #[error("there is a key with the id {id} or with the same text already; make another")]
+    KeyTaken { id: String },
+    #[error("there is no key {id}; a list of the keys shows those there are")]
+    NoSuchKey { id: String },
+    /// A request with this idempotency key was answered before; nothing of the batch was done.
+    #[error("an answer of {endpoint} is kept for the idempotency key {key:?} already")]
+    AlreadyRemembered { endpoint: String, key: String },
     #[error("a batch holds {writes} writes; allowed are at most {most}")]
     BatchTooLarge { writes: usize, most: usize },
     /// The store was closed, or its writer died.

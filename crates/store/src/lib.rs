@@ -10,7 +10,9 @@
 mod batch;
 mod contract;
 mod error;
+mod keys;
 mod record;
+mod remembered;
 mod sqlite;
 
 #[cfg(feature = "testing")]
@@ -21,7 +23,9 @@ mod memory;
 pub use batch::{Batch, Committed, MAX_WRITES, NewEvent, Write};
 pub use contract::Store;
 pub use error::StoreError;
+pub use keys::KeyRecord;
 pub use record::{Event, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
+pub use remembered::{MAX_ANSWER, Remembered};
 pub use sqlite::SqliteStore;
 
 #[cfg(feature = "testing")]

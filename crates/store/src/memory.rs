@@ -11,8 +11,8 @@ use rules::TimeMs;
 use tokio::sync::watch;
 
 use crate::{
-    Batch, Committed, Event, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary, Store,
-    StoreError, Write,
+    Batch, Committed, Event, Filter, KeyRecord, Listing, MAX_PAGE, Page, Remembered, SandboxRecord,
+    SandboxSummary, Store, StoreError, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -42,7 +42,13 @@ struct Tables {
     events: Vec<Event>,
     last_row: u64,
     last_sequence: u64,
+    keys: BTreeMap<String, KeyRecord>,
+    key_changes: u64,
+    remembered: BTreeMap<Place, Remembered>,
 }
+
+/// Account, endpoint and key of a kept answer.
+type Place = (String, String, String);
 
 /// While this lives, commits wait. See [`MemoryStore::hold_commits`].
 #[derive(Debug)]
@@ -137,6 +143,26 @@ impl Store for MemoryStore {
         Ok(fitting.take(limit.min(MAX_PAGE) as usize).cloned().collect())
     }
 
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        let mut keys: Vec<_> = self.read()?.tables.keys.values().cloned().collect();
+        keys.sort_by(|left, right| (left.created_at, &left.id).cmp(&(right.created_at, &right.id)));
+        Ok(keys)
+    }
+
+    async fn keys_version(&self) -> Result<u64, StoreError> {
+        Ok(self.read()?.tables.key_changes)
+    }
+
+    async fn remembered(
+        &self,
+        account: &str,
+        endpoint: &str,
+        key: &str,
+    ) -> Result<Option<Remembered>, StoreError> {
+        let place = (account.to_owned(), endpoint.to_owned(), key.to_owned());
+        Ok(self.read()?.tables.remembered.get(&place).cloned())
+    }
+
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
         let mut state = self.read()?;
         let Tables { sandboxes, events, .. } = &mut state.tables;
@@ -156,43 +182,85 @@ impl Store for MemoryStore {
         Ok((count - sandboxes.len()) as u64)
     }
 
+    async fn purge_remembered(&self, now: TimeMs) -> Result<u64, StoreError> {
+        let mut state = self.read()?;
+        let before = state.tables.remembered.len();
+        state.tables.remembered.retain(|_, answer| !answer.is_over(now));
+        Ok((before - state.tables.remembered.len()) as u64)
+    }
+
     async fn close(&self) {
         self.lock().closed = true;
     }
 }
 
-/// What a record was before a batch touched it.
-type Undo = (SandboxId, Option<(u64, SandboxRecord)>);
+/// What a row was before a batch touched it.
+enum Undo {
+    Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
+    Key(String, Option<KeyRecord>),
+    Answer(Place, Option<Remembered>),
+    Nothing,
+}
+
+fn place(answer: &Remembered) -> Place {
+    (answer.account.clone(), answer.endpoint.clone(), answer.key.clone())
+}
+
+fn put_back<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, before: Option<V>) {
+    match before {
+        Some(before) => rows.insert(key, before),
+        None => rows.remove(&key),
+    };
+}
 
 impl Tables {
     fn apply_all(&mut self, batch: Batch) -> Result<Committed, StoreError> {
-        let (events, last_row, last_sequence) = (self.events.len(), self.last_row, self.last_sequence);
-        let (mut committed, mut undo) = (Committed::default(), Vec::<Undo>::new());
+        let numbers = (self.last_row, self.last_sequence, self.key_changes);
+        let (events, mut committed, mut undo) = (self.events.len(), Committed::default(), Vec::new());
         for write in batch.into_writes() {
-            let touched = match &write {
-                Write::PutSandbox(record) => Some(&record.id),
-                Write::DeleteSandbox(id) => Some(id),
-                Write::AppendEvent(_) => None,
-            };
-            undo.extend(touched.map(|id| (id.clone(), self.sandboxes.get(id).cloned())));
+            undo.push(self.before(&write));
             if let Err(error) = self.apply(write, &mut committed) {
-                for (id, before) in undo.into_iter().rev() {
+                for before in undo.into_iter().rev() {
                     match before {
-                        Some(before) => self.sandboxes.insert(id, before),
-                        None => self.sandboxes.remove(&id),
-                    };
+                        Undo::Sandbox(id, before) => {
+                            put_back(&mut self.sandboxes, id, before.map(|row| *row));
+                        }
+                        Undo::Key(id, before) => put_back(&mut self.keys, id, before),
+                        Undo::Answer(place, before) => put_back(&mut self.remembered, place, before),
+                        Undo::Nothing => {}
+                    }
                 }
                 self.events.truncate(events);
-                (self.last_row, self.last_sequence) = (last_row, last_sequence);
+                (self.last_row, self.last_sequence, self.key_changes) = numbers;
                 return Err(error);
             }
         }
         Ok(committed)
     }
 
+    fn before(&self, write: &Write) -> Undo {
+        let sandbox =
+            |id: &SandboxId| Undo::Sandbox(id.clone(), self.sandboxes.get(id).cloned().map(Box::new));
+        let key = |id: &String| Undo::Key(id.clone(), self.keys.get(id).cloned());
+        match write {
+            Write::PutSandbox(record) => sandbox(&record.id),
+            Write::DeleteSandbox(id) => sandbox(id),
+            Write::PutKey(record) => key(&record.id),
+            Write::RevokeKey { id, .. } => key(id),
+            Write::Remember(answer) => {
+                let place = place(answer);
+                Undo::Answer(place.clone(), self.remembered.get(&place).cloned())
+            }
+            Write::AppendEvent(_) => Undo::Nothing,
+        }
+    }
+
     fn apply(&mut self, write: Write, committed: &mut Committed) -> Result<(), StoreError> {
         match write {
             Write::PutSandbox(record) => return self.put(*record),
+            Write::PutKey(key) => return self.put_key(*key),
+            Write::RevokeKey { id, at } => return self.revoke_key(id, at),
+            Write::Remember(answer) => return self.remember(*answer),
             Write::DeleteSandbox(id) => {
                 self.sandboxes.remove(&id);
             }
@@ -209,6 +277,33 @@ impl Tables {
                 });
             }
         }
+        Ok(())
+    }
+
+    fn put_key(&mut self, key: KeyRecord) -> Result<(), StoreError> {
+        if self.keys.values().any(|other| other.id == key.id || other.hash == key.hash) {
+            return Err(StoreError::KeyTaken { id: key.id });
+        }
+        self.key_changes += 1;
+        self.keys.insert(key.id.clone(), key);
+        Ok(())
+    }
+
+    fn revoke_key(&mut self, id: String, at: TimeMs) -> Result<(), StoreError> {
+        let Some(key) = self.keys.get_mut(&id) else { return Err(StoreError::NoSuchKey { id }) };
+        if key.revoked_at.is_none() {
+            key.revoked_at = Some(at);
+            self.key_changes += 1;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, answer: Remembered) -> Result<(), StoreError> {
+        let place = place(&answer);
+        if self.remembered.get(&place).is_some_and(|kept| !kept.is_over(answer.created_at)) {
+            return Err(StoreError::AlreadyRemembered { endpoint: answer.endpoint, key: answer.key });
+        }
+        self.remembered.insert(place, answer);
         Ok(())
     }
 

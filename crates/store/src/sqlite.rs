@@ -12,6 +12,7 @@
 mod apply;
 mod checkpoint;
 mod file;
+mod keys;
 mod list;
 mod purge;
 mod read;
@@ -29,7 +30,9 @@ use api::SandboxId;
 use async_trait::async_trait;
 use rules::TimeMs;
 
-use crate::{Batch, Committed, Event, Filter, Listing, Page, SandboxRecord, Store, StoreError};
+use crate::{
+    Batch, Committed, Event, Filter, KeyRecord, Listing, Page, Remembered, SandboxRecord, Store, StoreError,
+};
 use purge::{Purged, Target};
 use readers::Readers;
 use writer::{Job, Writer};
@@ -109,10 +112,33 @@ impl Store for SqliteStore {
         self.readers.read("cannot read events", read).await
     }
 
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        self.readers.read("cannot read the keys", keys::keys).await
+    }
+
+    async fn keys_version(&self) -> Result<u64, StoreError> {
+        self.readers.read("cannot see whether keys changed", keys::version).await
+    }
+
+    async fn remembered(
+        &self,
+        account: &str,
+        endpoint: &str,
+        key: &str,
+    ) -> Result<Option<Remembered>, StoreError> {
+        let (account, endpoint, key) = (account.to_owned(), endpoint.to_owned(), key.to_owned());
+        let read = move |connection: &mut _| keys::remembered(connection, account, endpoint, key);
+        self.readers.read("cannot read a kept answer", read).await
+    }
+
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
         let count = self.purge_all(before, Target::Sandboxes).await?;
         self.purge_all(before, Target::OrphanedEvents).await?;
         Ok(count)
+    }
+
+    async fn purge_remembered(&self, now: TimeMs) -> Result<u64, StoreError> {
+        self.purge_all(now, Target::Remembered).await
     }
 
     async fn close(&self) {

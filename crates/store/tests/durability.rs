@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rules::TimeMs;
-use store::conformance::{event, id, record, terminated};
-use store::{Batch, Filter, MAX_PAGE, Page, SandboxRecord, SqliteStore, Store};
+use store::conformance::{answer, event, id, record, terminated};
+use store::{Batch, Filter, MAX_PAGE, Page, Remembered, SandboxRecord, SqliteStore, Store};
 
 const ROUNDS: u32 = 25;
 const WRITERS: u32 = 12;
@@ -39,7 +39,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-/// Each writer goes on with one sandbox: a batch is a revision of its record and an event that says so.
+/// Each writer goes on with one sandbox: a batch is a revision of its record, an event that says so and an answer kept.
 fn write_for_ever(path: PathBuf) {
     let first: u64 = std::env::var(FIRST_REVISION).unwrap().parse().unwrap();
     let store = Arc::new(SqliteStore::open(path).unwrap());
@@ -65,11 +65,9 @@ fn step(number: u32, revision: u64) -> Batch {
     if revision.is_multiple_of(5) {
         next = terminated(&next, TimeMs(revision));
     }
-    Batch::new().put(SandboxRecord { revision, ..next }).event(event(
-        number,
-        "sandbox.paused",
-        TimeMs(revision),
-    ))
+    let answered = Remembered { key: format!("{number} {revision}"), ..answer(number) };
+    let event = event(number, "sandbox.paused", TimeMs(revision));
+    Batch::new().put(SandboxRecord { revision, ..next }).event(event).remember(answered)
 }
 
 /// Answers how many batches were acknowledged.
@@ -109,6 +107,12 @@ async fn compare(path: &Path, safe: &HashMap<u32, u64>) {
             revision >= safe.get(&number).copied().unwrap_or(0),
             "sandbox {number} lost an acknowledged write"
         );
+        for (revision, kept) in [(revision, revision > 0), (revision + 1, false)] {
+            let Remembered { account, endpoint, .. } = answer(number);
+            let answer =
+                store.remembered(&account, &endpoint, &format!("{number} {revision}")).await.unwrap();
+            assert_eq!(answer.is_some(), kept, "sandbox {number} and its answer {revision}");
+        }
         // Record, event and side tables are of one revision.
         let mut last = 0;
         let mut after = 0;

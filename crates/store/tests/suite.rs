@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use api::SandboxState;
 use proptest::prelude::{ProptestConfig, Strategy, prop, proptest};
 use rules::TimeMs;
-use store::conformance::{self, event, id, record, terminated};
-use store::{Batch, Filter, MemoryStore, Page, SandboxRecord, SqliteStore, Store, StoreError};
+use store::conformance::{self, answer, event, id, key, record, terminated};
+use store::{
+    Batch, Filter, KeyRecord, MemoryStore, Page, Remembered, SandboxRecord, SqliteStore, Store, StoreError,
+    Write,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_memory_store_conforms() {
@@ -29,6 +32,7 @@ async fn the_sqlite_store_conforms() {
 enum Call {
     Commit(Vec<Change>),
     Purge(u64),
+    PurgeRemembered(u64),
 }
 
 #[derive(Debug, Clone)]
@@ -36,6 +40,9 @@ enum Change {
     Put { number: u32, revision: u64, slot: u32, state: u8, tag: u8, created_at: u64 },
     Delete { number: u32 },
     Event { number: u32, at: u64 },
+    PutKey { number: u32, text: u8 },
+    RevokeKey { number: u32, at: u64 },
+    Remember { number: u32, created_at: u64, lasts: u64 },
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
@@ -49,14 +56,23 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
             created_at,
         },
     );
+    let answer = (0u32..3, 0u64..20, 1u64..9).prop_map(|(number, created_at, lasts)| Change::Remember {
+        number,
+        created_at,
+        lasts,
+    });
     let change = prop::strategy::Union::new_weighted(vec![
         (6, put.boxed()),
         (1, (0u32..8).prop_map(|number| Change::Delete { number }).boxed()),
         (2, (0u32..8, 0u64..20).prop_map(|(number, at)| Change::Event { number, at }).boxed()),
+        (1, (0u32..4, 0u8..4).prop_map(|(number, text)| Change::PutKey { number, text }).boxed()),
+        (1, (0u32..4, 0u64..20).prop_map(|(number, at)| Change::RevokeKey { number, at }).boxed()),
+        (2, answer.boxed()),
     ]);
     let call = prop::strategy::Union::new_weighted(vec![
         (9, prop::collection::vec(change, 1..4).prop_map(Call::Commit).boxed()),
         (1, (0u64..20).prop_map(Call::Purge).boxed()),
+        (1, (0u64..30).prop_map(Call::PurgeRemembered).boxed()),
     ]);
     prop::collection::vec(call, 1..40)
 }
@@ -65,6 +81,18 @@ fn batch(changes: &[Change]) -> Batch {
     changes.iter().fold(Batch::new(), |batch, change| match change.clone() {
         Change::Delete { number } => batch.delete(id(number)),
         Change::Event { number, at } => batch.event(event(number, "sandbox.paused", TimeMs(at))),
+        Change::PutKey { number, text } => {
+            batch.with(Write::PutKey(Box::new(KeyRecord { hash: [text; 32], ..key(number) })))
+        }
+        Change::RevokeKey { number, at } => {
+            batch.with(Write::RevokeKey { id: key(number).id, at: TimeMs(at) })
+        }
+        Change::Remember { number, created_at, lasts } => batch.remember(Remembered {
+            created_at: TimeMs(created_at),
+            expires_at: TimeMs(created_at + lasts),
+            content: vec![created_at as u8],
+            ..answer(number)
+        }),
         Change::Put { number, revision, slot, state, tag, created_at } => {
             let mut record = SandboxRecord { slot, created_at: TimeMs(created_at), ..record(number) };
             record.config.metadata.insert("tag".to_owned(), tag.to_string());
@@ -82,6 +110,13 @@ fn batch(changes: &[Change]) -> Batch {
 
 async fn agree(one: &dyn Store, other: &dyn Store) {
     assert_eq!(one.living().await, other.living().await);
+    assert_eq!(one.keys().await, other.keys().await);
+    assert_eq!(one.keys_version().await, other.keys_version().await);
+    for number in 0..3 {
+        let Remembered { account, endpoint, key, .. } = answer(number);
+        let kept = one.remembered(&account, &endpoint, &key).await;
+        assert_eq!(kept, other.remembered(&account, &endpoint, &key).await);
+    }
     for number in 0..8 {
         assert_eq!(one.get(&id(number)).await, other.get(&id(number)).await);
         assert_eq!(one.events(&id(number), 0, 100).await, other.events(&id(number), 0, 100).await);
@@ -110,6 +145,10 @@ proptest! {
                 match call {
                     Call::Commit(changes) => {
                         assert_eq!(memory.commit(batch(&changes)).await, sqlite.commit(batch(&changes)).await);
+                    }
+                    Call::PurgeRemembered(now) => {
+                        let gone = memory.purge_remembered(TimeMs(now)).await;
+                        assert_eq!(gone, sqlite.purge_remembered(TimeMs(now)).await);
                     }
                     Call::Purge(before) => {
                         assert_eq!(memory.purge(TimeMs(before)).await, sqlite.purge(TimeMs(before)).await);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::{EgressDefault, SandboxState};
+use api::{EgressDefault, IngressPolicy, SandboxState};
 use rules::TimeMs;
 use tokio::task::JoinSet;
 
@@ -20,6 +20,7 @@ pub(super) async fn what_is_put_is_read_back(store: Fresh) {
     full.config.metadata = pairs(&[("userId", "7"), ("", ""), ("a\u{0}b", "\u{0}"), ("a\u{0}c", "\u{0}")]);
     full.config.network.egress.allow = vec!["*.example.com".to_owned()];
     full.config.network.egress.default = EgressDefault::Deny;
+    full.config.network.ingress = Some(IngressPolicy { allow_ports: vec![1, 65_535] });
     full.layers = Vec::new();
     store.put(full.clone()).await.unwrap();
     store.put(record(2)).await.unwrap();
@@ -219,4 +220,8 @@ pub(super) async fn a_closed_store_says_so(store: Fresh) {
     assert_eq!(store.list(&all_of("acme"), PAGE).await, Err(StoreError::Closed));
     assert_eq!(store.events(&id(1), 0, 1).await, Err(StoreError::Closed));
     assert_eq!(store.purge(TimeMs(1)).await, Err(StoreError::Closed));
+    assert_eq!(store.keys().await, Err(StoreError::Closed));
+    assert_eq!(store.keys_version().await, Err(StoreError::Closed));
+    assert_eq!(store.remembered("", "", "").await, Err(StoreError::Closed));
+    assert_eq!(store.purge_remembered(TimeMs(1)).await, Err(StoreError::Closed));
 }

@@ -3,8 +3,8 @@
 use api::{SandboxConfig, SandboxId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
-use super::rows;
 use super::trouble::{Outcome, Trouble};
+use super::{keys, rows};
 use crate::{Batch, Committed, NewEvent, SandboxRecord, StoreError, Write};
 
 pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed> {
@@ -14,6 +14,9 @@ pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed>
             Write::PutSandbox(record) => put(connection, &record)?,
             Write::DeleteSandbox(id) => delete(connection, &id)?,
             Write::AppendEvent(event) => committed.event_sequences.push(append(connection, &event)?),
+            Write::PutKey(key) => keys::put(connection, &key)?,
+            Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
+            Write::Remember(answer) => keys::remember(connection, &answer)?,
         }
     }
     Ok(committed)

@@ -1,5 +1,7 @@
 //! The database file: made, recognised, set up, brought to the present version.
 //!
+//! Several processes may have it open: a daemon, and the command line that makes keys.
+//!
 //! Each migration is one transaction with the version it leads to, so that a death in between leaves the version before.
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -13,13 +15,19 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::trouble::{Outcome, Trouble};
 use crate::StoreError;
 
-/// In order; the number of a migration is its place. One that was released is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/0001_sandboxes_and_events.sql")];
+/// In order; the number of a migration is its place. One that was released is never changed. Each only adds: a newer command
+/// line may bring the file here while an older daemon has it open.
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/0001_sandboxes_and_events.sql"),
+    include_str!("../../migrations/0002_keys_and_remembered_answers.sql"),
+];
 
 /// "sbxd", in the header of our files.
 const APPLICATION_ID: i64 = 0x7362_7864;
-/// Another connection holds the file for moments only; longer than this and something is wrong.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Another connection holds the file for moments only. Whoever waits looks often: beside a daemon that writes all the time
+/// the lock is free for moments only, too. After so many looks, some ten seconds, something is wrong.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+const LOOKS: i32 = 8000;
 const CACHED_STATEMENTS: usize = 64;
 /// 16 MiB.
 const LOG_PAGES: i64 = 4096;
@@ -68,13 +76,18 @@ fn create(path: &Path) -> std::io::Result<()> {
 
 fn connect(path: &Path, mode: OpenFlags) -> Outcome<Connection> {
     let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.busy_handler(Some(wait_for_lock))?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     Ok(connection)
+}
+
+fn wait_for_lock(looks: i32) -> bool {
+    std::thread::sleep(BETWEEN_LOOKS);
+    looks < LOOKS
 }
 
 fn recognise(connection: &Connection, path: &Path) -> Result<(), StoreError> {
@@ -110,6 +123,10 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
     let explain = |error: rusqlite::Error| {
         Trouble::from(error).explain(path, "cannot bring the database to the version of this program")
     };
+    // Of a database of this version nothing is wanted, not even its lock, which a daemon may hold.
+    if pragma(connection, "user_version").map_err(explain)? == migrations.len() as i64 {
+        return Ok(());
+    }
     loop {
         let step = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
         let found = pragma(&step, "user_version").map_err(explain)?;

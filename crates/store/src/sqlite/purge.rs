@@ -10,12 +10,17 @@ use super::trouble::Outcome;
 /// Sandboxes, or events, that one part removes: some milliseconds of the writer.
 const SANDBOXES: u64 = 100;
 const EVENTS: u64 = 1000;
+/// Kept answers that one part removes, and bytes of them: more than one answer of the usual kind, or one large one.
+const ANSWERS: u64 = 500;
+const ANSWER_BYTES: u64 = 8 * 1024 * 1024;
 
 /// What is purged; a part at a time, so that commits get in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Sandboxes,
     OrphanedEvents,
+    /// Kept answers whose time is over.
+    Remembered,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,7 @@ pub(super) fn some(connection: &Connection, before: TimeMs, target: Target) -> O
     match target {
         Target::Sandboxes => sandboxes(connection, before),
         Target::OrphanedEvents => orphaned_events(connection, before),
+        Target::Remembered => remembered(connection, before),
     }
 }
 
@@ -62,4 +68,27 @@ fn orphaned_events(connection: &Connection, before: i64) -> Outcome<Purged> {
     )?;
     let removed = statement.execute(params![before, rows::integer(EVENTS)?])? as u64;
     Ok(Purged { removed, more: removed == EVENTS })
+}
+
+fn remembered(connection: &Connection, now: i64) -> Outcome<Purged> {
+    let mut statement = connection.prepare_cached(
+        "SELECT row, length(content) FROM remembered INDEXED BY remembered_to_purge
+         WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
+    )?;
+    let mut rows = statement.query(params![now, rows::integer(ANSWERS)?])?;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        found.push(row.get::<_, i64>(0)?);
+        bytes += rows::unsigned(row.get(1)?)?;
+        if bytes >= ANSWER_BYTES {
+            break;
+        }
+    }
+    drop(rows);
+    let mut delete = connection.prepare_cached("DELETE FROM remembered WHERE row = ?1")?;
+    for row in &found {
+        delete.execute([row])?;
+    }
+    let removed = found.len() as u64;
+    Ok(Purged { removed, more: removed == ANSWERS || bytes >= ANSWER_BYTES })
 }

@@ -102,11 +102,11 @@ pub(super) fn phase(phase: Phase) -> Outcome<(&'static str, Option<i64>)> {
     })
 }
 
-fn time(row: &Row<'_>, column: usize) -> Outcome<TimeMs> {
+pub(super) fn time(row: &Row<'_>, column: usize) -> Outcome<TimeMs> {
     Ok(TimeMs(unsigned(row.get(column)?)?))
 }
 
-fn maybe_time(row: &Row<'_>, column: usize) -> Outcome<Option<TimeMs>> {
+pub(super) fn maybe_time(row: &Row<'_>, column: usize) -> Outcome<Option<TimeMs>> {
     let stored: Option<i64> = row.get(column)?;
     stored.map(|ms| Ok(TimeMs(unsigned(ms)?))).transpose()
 }

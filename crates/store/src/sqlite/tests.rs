@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::conformance::{event, record, terminated};
+use crate::conformance::{answer, event, key, record, terminated};
 
 fn database() -> (tempfile::TempDir, Arc<PathBuf>) {
     let directory = tempfile::tempdir().unwrap();
@@ -117,6 +117,28 @@ async fn a_writer_that_waits_for_another_says_so() {
 }
 
 #[tokio::test]
+async fn a_second_open_waits_for_nobody_and_disturbs_nobody() {
+    let (_directory, path) = database();
+    let first = SqliteStore::open(&*path).unwrap();
+    first.put(record(1)).await.unwrap();
+    let other = Connection::open(&*path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = std::time::Instant::now();
+    let second = SqliteStore::open(&*path).unwrap();
+    assert_eq!((second.living().await.unwrap(), second.keys().await.unwrap()), (vec![record(1)], vec![]));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    other.execute_batch("ROLLBACK").unwrap();
+    let before = first.keys_version().await.unwrap();
+    second.commit(Batch::new().with(crate::Write::PutKey(Box::new(key(1))))).await.unwrap();
+    assert!(first.keys_version().await.unwrap() > before);
+    assert_eq!(first.keys().await.unwrap(), [key(1)]);
+    first.put(record(2)).await.unwrap();
+    second.close().await;
+    first.put(record(3)).await.unwrap();
+    assert_eq!(first.living().await.unwrap().len(), 3);
+}
+
+#[tokio::test]
 async fn rows_that_nobody_wrote_are_damage() {
     for (column, value) in [
         ("id", "'no id'"),
@@ -134,6 +156,17 @@ async fn rows_that_nobody_wrote_are_damage() {
         let error = store.living().await.unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{column}: {error:?}");
     }
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    store
+        .commit(Batch::new().with(crate::Write::PutKey(Box::new(key(1)))).remember(answer(1)))
+        .await
+        .unwrap();
+    let other = Connection::open(&*path).unwrap();
+    other.execute_batch("UPDATE keys SET created_at = -1; UPDATE remembered SET expires_at = -1").unwrap();
+    assert!(matches!(store.keys().await, Err(StoreError::Damaged { .. })));
+    let crate::Remembered { account, endpoint, key, .. } = answer(1);
+    assert!(matches!(store.remembered(&account, &endpoint, &key).await, Err(StoreError::Damaged { .. })));
 }
 
 #[tokio::test]

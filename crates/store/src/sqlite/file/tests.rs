@@ -64,7 +64,7 @@ fn a_newer_database_is_left_alone() {
     let error = open(&path).unwrap_err();
     assert_eq!(error, StoreError::TooNew { path, found: 9, known });
     assert!(
-        error.to_string().contains("has version 9 and this program knows up to 1; run the newer program")
+        error.to_string().contains("has version 9 and this program knows up to 2; run the newer program")
     );
 }
 
@@ -72,14 +72,78 @@ fn a_newer_database_is_left_alone() {
 fn a_failed_migration_leaves_the_version_before_and_can_be_repeated() {
     let (_directory, path) = database();
     let mut connection = open(&path).unwrap();
-    let broken = [MIGRATIONS[0], "CREATE TABLE two (a); CREATE TABLE two (a);"];
+    let broken = [MIGRATIONS[0], MIGRATIONS[1], "CREATE TABLE two (a); CREATE TABLE two (a);"];
     let error = migrate(&mut connection, &path, &broken).unwrap_err();
     assert!(error.to_string().contains("table two already exists"), "{error}");
-    assert_eq!(pragma(&connection, "user_version").unwrap(), 1);
-    let mended = [MIGRATIONS[0], "CREATE TABLE two (a);", "CREATE TABLE three (a);"];
+    assert_eq!(pragma(&connection, "user_version").unwrap(), 2);
+    let mended = [MIGRATIONS[0], MIGRATIONS[1], "CREATE TABLE two (a);", "CREATE TABLE three (a);"];
     migrate(&mut connection, &path, &mended).unwrap();
-    assert_eq!(pragma(&connection, "user_version").unwrap(), 3);
-    assert!(matches!(migrate(&mut connection, &path, &MIGRATIONS), Err(StoreError::TooNew { found: 3, .. })));
+    assert_eq!(pragma(&connection, "user_version").unwrap(), 4);
+    assert!(matches!(migrate(&mut connection, &path, &MIGRATIONS), Err(StoreError::TooNew { found: 4, .. })));
+}
+
+/// What version 1 wrote, in its own words: a sandbox of each kind with metadata and events.
+const OF_VERSION_1: &str = r#"
+    INSERT INTO sandboxes (id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at,
+        terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config)
+    VALUES
+    ('sb_0000000001', 'acme', 'running', 'ubuntu:24.04', 2, 4096, 10240, 1, 1000, 1030, NULL, NULL, 1, 0, 'running', 1030, NULL,
+        NULL, 'sha256:1', '["sha256:aa","sha256:bb"]', '["PATH=/bin"]',
+        '{"image":"ubuntu:24.04","resources":{"cpu":2,"memoryMb":4096,"diskMb":10240},"env":{"A":"1"},"workdir":"/workspace","timeoutMs":300000,"idleTimeoutMs":120000,"metadata":{"userId":"7"},"network":{"egress":{"allow":["example.com"],"default":"deny"}}}'),
+    ('sb_0000000002', 'acme', 'terminated', 'node:22', 4, 2048, 5120, 1, 2000, 2030, NULL, 2500, 3, 470, 'ended', NULL, 'deleted',
+        NULL, 'sha256:2', '[]', '[]',
+        '{"image":"node:22","resources":{"cpu":4,"memoryMb":2048,"diskMb":5120},"env":{},"workdir":"/w","timeoutMs":1,"idleTimeoutMs":0,"metadata":{},"network":{"egress":{"allow":[],"default":"allow"}}}');
+    INSERT INTO metadata VALUES ('acme', 'userId', '7', 1000, 1);
+    INSERT INTO events (sandbox, account, at, kind, data) VALUES ('sb_0000000001', 'acme', 1000, 'sandbox.created', '{"image":"x"}'),
+        ('sb_0000000002', 'acme', 2500, 'sandbox.terminated', '{}');
+"#;
+
+#[tokio::test]
+async fn a_database_of_version_1_comes_along_with_all_it_holds() {
+    use crate::conformance::{answer, key};
+    use crate::{Batch, Filter, Page, SqliteStore, Store, Write};
+
+    let (_directory, path) = database();
+    create(&path).unwrap();
+    let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    set_up(&connection).unwrap();
+    migrate(&mut connection, &path, &MIGRATIONS[..1]).unwrap();
+    connection.execute_batch(OF_VERSION_1).unwrap();
+    assert_eq!(pragma(&connection, "user_version").unwrap(), 1);
+
+    // The daemon of that version still runs, and goes on writing.
+    let store = SqliteStore::open(&path).unwrap();
+    connection.execute_batch("UPDATE sandboxes SET revision = 2 WHERE row = 1").unwrap();
+    drop(connection);
+    let [running] = store.living().await.unwrap().try_into().unwrap();
+    assert_eq!(
+        (running.id.as_str(), running.revision, running.config.timeout_ms),
+        ("sb_0000000001", 2, 300_000)
+    );
+    assert_eq!(running.config.network.egress.allow, ["example.com"]);
+    assert_eq!(running.config.network.ingress, None);
+    assert_eq!((running.layers.len(), running.image_env.len()), (2, 1));
+    for (metadata, ids) in [
+        (Default::default(), &["sb_0000000002", "sb_0000000001"][..]),
+        ([("userId".to_owned(), "7".to_owned())].into(), &["sb_0000000001"]),
+    ] {
+        let filter = Filter { account: "acme".to_owned(), metadata, ..Filter::default() };
+        let listing = store.list(&filter, Page { limit: 9, offset: 0 }).await.unwrap();
+        let found: Vec<_> = listing.items.iter().map(|item| item.id.as_str()).collect();
+        assert_eq!((found, listing.total), (ids.to_vec(), ids.len() as u64));
+    }
+    assert_eq!(store.events(&running.id, 0, 9).await.unwrap()[0].kind, "sandbox.created");
+    // And it has what is new.
+    let batch = Batch::new().with(Write::PutKey(Box::new(key(1)))).remember(answer(1));
+    store.commit(batch).await.unwrap();
+    store.close().await;
+    let connection = open(&path).unwrap();
+    assert_eq!(pragma(&connection, "user_version").unwrap(), 2);
+    let check: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.keys().await.unwrap(), [key(1)]);
+    assert_eq!(store.living().await.unwrap(), [running]);
 }
 
 #[test]

@@ -1,0 +1,42 @@
+//! API keys as they are stored. Plain data; only [`KeyRecord::check`] decides anything.
+
+use rules::TimeMs;
+
+/// The most bytes of each text of a key.
+const TEXT_BYTES: usize = 255;
+
+/// An API key. Its text is nowhere: whoever has the database has no key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// `key_` and 12 characters, made by the caller.
+    pub id: String,
+    /// SHA-256 of the whole text of the key.
+    pub hash: [u8; 32],
+    pub account: String,
+    /// As `rules` writes them: `read,execute`.
+    pub scopes: String,
+    /// What its owner calls it.
+    pub name: Option<String>,
+    /// The first characters of the text, so that people know it again.
+    pub prefix_hint: String,
+    pub created_at: TimeMs,
+    pub revoked_at: Option<TimeMs>,
+}
+
+impl KeyRecord {
+    /// Whether it can be stored; if not, why.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let texts = [&self.id, &self.account, &self.scopes, &self.prefix_hint];
+        if texts.into_iter().chain(&self.name).any(|text| text.len() > TEXT_BYTES) {
+            return Err("one of its texts has more than 255 bytes");
+        }
+        if self.id.is_empty() || self.account.is_empty() {
+            return Err("its id and its account must not be empty");
+        }
+        let times = [Some(self.created_at), self.revoked_at];
+        if times.into_iter().flatten().any(|at| i64::try_from(at.0).is_err()) {
+            return Err("one of its times is past the range of 63 bits");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Answers kept under an idempotency key. Plain data; only [`Remembered::check`] decides anything.
+
+use rules::TimeMs;
+
+/// The most bytes of a kept answer: above two outputs of 16 MiB of which every byte is escaped.
+pub const MAX_ANSWER: usize = 256 * 1024 * 1024;
+
+/// The most bytes of each text that says what an answer belongs to.
+const TEXT_BYTES: usize = 255;
+
+/// The answer to a request that carried an idempotency key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Remembered {
+    pub account: String,
+    /// Which requests share the key: those of one endpoint, such as `POST /v1/sandboxes`.
+    pub endpoint: String,
+    pub key: String,
+    /// Tells whether a later request is the same.
+    pub request_hash: [u8; 32],
+    pub status: u16,
+    pub content: Vec<u8>,
+    pub created_at: TimeMs,
+    /// From then on it counts as forgotten.
+    pub expires_at: TimeMs,
+}
+
+impl Remembered {
+    pub fn is_over(&self, now: TimeMs) -> bool {
+        self.expires_at <= now
+    }
+
+    /// Whether it can be stored; if not, why.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if [&self.account, &self.endpoint, &self.key].into_iter().any(|text| text.len() > TEXT_BYTES) {
+            return Err("its account, endpoint or key has more than 255 bytes");
+        }
+        if self.content.len() > MAX_ANSWER {
+            return Err("it has more than 256 MiB");
+        }
+        if !(100..=599).contains(&self.status) {
+            return Err("its status is none of HTTP");
+        }
+        if self.expires_at <= self.created_at {
+            return Err("it would be forgotten as soon as it is kept");
+        }
+        if i64::try_from(self.expires_at.0).is_err() {
+            return Err("one of its times is past the range of 63 bits");
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Remembered {
+    /// Without the content, which holds its owner's environment.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { account, endpoint, key, status, content, created_at, expires_at, .. } = self;
+        f.debug_struct("Remembered")
+            .field("account", account)
+            .field("endpoint", endpoint)
+            .field("key", key)
+            .field("status", status)
+            .field("content_bytes", &content.len())
+            .field("created_at", created_at)
+            .field("expires_at", expires_at)
+            .finish_non_exhaustive()
+    }
+}

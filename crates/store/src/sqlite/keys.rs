@@ -1,0 +1,111 @@
+//! Keys and kept answers as SQL: the writes run inside the writer's savepoint, the reads on any connection.
+
+use rules::TimeMs;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::read::all;
+use super::rows::{integer, maybe_time, optional_time, time, unsigned};
+use super::trouble::{Outcome, Trouble};
+use crate::{KeyRecord, Remembered, StoreError};
+
+pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
+    let taken = connection
+        .prepare_cached("SELECT 1 FROM keys WHERE id = ?1 OR hash = ?2")?
+        .exists(params![key.id, key.hash])?;
+    if taken {
+        return Err(Trouble::Refused(StoreError::KeyTaken { id: key.id.clone() }));
+    }
+    let sql = "INSERT INTO keys (id, hash, account, scopes, name, prefix_hint, created_at, revoked_at)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    connection.prepare_cached(sql)?.execute(params![
+        key.id,
+        key.hash,
+        key.account,
+        key.scopes,
+        key.name,
+        key.prefix_hint,
+        integer(key.created_at.0)?,
+        optional_time(key.revoked_at)?,
+    ])?;
+    Ok(())
+}
+
+/// The first revocation stays.
+pub(super) fn revoke(connection: &Connection, id: &str, at: TimeMs) -> Outcome<()> {
+    let changed = connection
+        .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL")?
+        .execute(params![id, integer(at.0)?])?;
+    if changed == 0 && !connection.prepare_cached("SELECT 1 FROM keys WHERE id = ?1")?.exists([id])? {
+        return Err(Trouble::Refused(StoreError::NoSuchKey { id: id.to_owned() }));
+    }
+    Ok(())
+}
+
+pub(super) fn keys(connection: &mut Connection) -> Outcome<Vec<KeyRecord>> {
+    let sql = "SELECT id, hash, account, scopes, name, prefix_hint, created_at, revoked_at FROM keys
+               ORDER BY created_at, id";
+    all(connection, sql, [], key)
+}
+
+fn key(row: &Row<'_>) -> Outcome<KeyRecord> {
+    Ok(KeyRecord {
+        id: row.get(0)?,
+        hash: row.get(1)?,
+        account: row.get(2)?,
+        scopes: row.get(3)?,
+        name: row.get(4)?,
+        prefix_hint: row.get(5)?,
+        created_at: time(row, 6)?,
+        revoked_at: maybe_time(row, 7)?,
+    })
+}
+
+pub(super) fn version(connection: &mut Connection) -> Outcome<u64> {
+    let mut statement = connection.prepare_cached("SELECT count FROM key_changes")?;
+    unsigned(statement.query_row([], |row| row.get(0))?)
+}
+
+/// In the place of one that is over, if there is one.
+pub(super) fn remember(connection: &Connection, answer: &Remembered) -> Outcome<()> {
+    let sql = "INSERT INTO remembered (account, endpoint, key, request_hash, status, created_at, expires_at, content)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+               ON CONFLICT (account, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash,
+                   status = excluded.status, created_at = excluded.created_at, expires_at = excluded.expires_at,
+                   content = excluded.content
+               WHERE remembered.expires_at <= excluded.created_at";
+    let kept = connection.prepare_cached(sql)?.execute(params![
+        answer.account,
+        answer.endpoint,
+        answer.key,
+        answer.request_hash,
+        answer.status,
+        integer(answer.created_at.0)?,
+        integer(answer.expires_at.0)?,
+        answer.content,
+    ])?;
+    if kept == 0 {
+        let (endpoint, key) = (answer.endpoint.clone(), answer.key.clone());
+        return Err(Trouble::Refused(StoreError::AlreadyRemembered { endpoint, key }));
+    }
+    Ok(())
+}
+
+pub(super) fn remembered(
+    connection: &mut Connection,
+    account: String,
+    endpoint: String,
+    key: String,
+) -> Outcome<Option<Remembered>> {
+    let sql = "SELECT request_hash, status, created_at, expires_at, content FROM remembered
+               WHERE account = ?1 AND endpoint = ?2 AND key = ?3";
+    let mut statement = connection.prepare_cached(sql)?;
+    let found = statement
+        .query_row([&account, &endpoint, &key], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+        })
+        .optional()?;
+    let Some((request_hash, status, created_at, expires_at, content)) = found else { return Ok(None) };
+    let time = |ms| Ok::<_, Trouble>(TimeMs(unsigned(ms)?));
+    let (created_at, expires_at) = (time(created_at)?, time(expires_at)?);
+    Ok(Some(Remembered { account, endpoint, key, request_hash, status, content, created_at, expires_at }))
+}
