@@ -30,7 +30,7 @@ use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::handle::{Entry, Handle, MAILBOX, Reply, Request, Work};
+use crate::handle::{Handle, MAILBOX, Request, Work};
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
 use crate::shared::Shared;
@@ -69,7 +69,7 @@ struct Actor {
     slot: Option<SlotLease>,
     slots: Slots,
     /// Callers that wait for a place, longest first.
-    queue: VecDeque<Reply<Entry>>,
+    queue: VecDeque<entry::Waiting>,
     traffic: u32,
     quiet_since: TimeMs,
     /// When the timer rings, if it is set.
@@ -157,7 +157,7 @@ impl Actor {
                 // Whoever left makes room for whoever asks.
                 biased;
                 Some(work) = left.recv() => {
-                    self.left(work);
+                    self.left(work).await;
                     Life::GoesOn
                 }
                 () = link_ended(&mut link) => {
@@ -188,6 +188,7 @@ impl Actor {
     async fn serve(&mut self, request: Request) -> Life {
         self.touch();
         match request {
+            Request::Touch => {}
             Request::Enter { operation, reply } => self.enter(operation, reply).await,
             Request::Pause { reply } => {
                 let result = self.pause("request").await;
@@ -196,6 +197,9 @@ impl Actor {
             }
             Request::Resume { reply } => {
                 let result = self.resume().await;
+                if let Err(error) = &result {
+                    self.shared.counters.refusal(error);
+                }
                 let _ = reply.send(result);
             }
             Request::Terminate { reason, reply } => {
@@ -218,7 +222,7 @@ impl Actor {
             return Life::GoesOn;
         };
         let result = match deadline.what {
-            Due::AutoPause => self.pause("idle").await.map(|_| Life::GoesOn),
+            Due::AutoPause => self.pause(verbs::IDLE).await.map(|_| Life::GoesOn),
             Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| Life::IsOver),
         };
         result.unwrap_or_else(|error| {

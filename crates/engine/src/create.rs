@@ -12,19 +12,18 @@
 //! the host without a record, which recovery removes. The pool keeps sandboxes in the phase `Started`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use api::{Resources, SandboxConfig, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
 use rand::Rng;
-use rules::Accounting;
-use store::{Batch, NewEvent, SandboxRecord};
+use rules::{Accounting, TimeMs};
+use store::{Batch, NewEvent, Remembered, SandboxRecord, StoreError};
 
 use crate::actor::{self, Birth};
 use crate::agent_start::{FIRST_REACH, SETUP_PATIENCE, reach};
 use crate::error::EngineError;
 use crate::ledger::{Reservation, SlotLease};
-use crate::link::Agent;
+use crate::link::{Agent, LinkError};
 use crate::settings::Template;
 use crate::shared::Shared;
 use crate::shed::{Removed, discard, shed_one, undo};
@@ -42,15 +41,46 @@ pub struct Reserved {
 /// A sandbox as its owner wants it, unrecorded.
 pub struct Settled(Started);
 
+/// Makes an answer's status and body from a record.
+pub type Respond = Box<dyn FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send>;
+
+/// The answer to a create that carried an idempotency key, kept with the record in one commit: a daemon that dies at any
+/// instant has both or neither.
+pub struct Remember {
+    pub endpoint: String,
+    pub key: String,
+    pub request_hash: [u8; 32],
+    pub expires_at: TimeMs,
+    /// Asked with the record that is about to be committed.
+    pub respond: Respond,
+}
+
+impl Remember {
+    fn answer(self, record: &SandboxRecord) -> Remembered {
+        let (status, content) = (self.respond)(record);
+        Remembered {
+            account: record.account.clone(),
+            endpoint: self.endpoint,
+            key: self.key,
+            request_hash: self.request_hash,
+            status,
+            content,
+            created_at: record.created_at,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
 /// Makes a sandbox for an account, from the pool if it holds a fit one.
 pub async fn create(
     shared: &Arc<Shared>,
     account: String,
     config: SandboxConfig,
     template: Template,
+    remember: Option<Remember>,
 ) -> Result<Status, EngineError> {
-    let _counted = Counted::new(shared);
-    let made = make(shared, &account, config, template).await;
+    let _counted = shared.creating.one();
+    let made = make(shared, &account, config, template, remember).await;
     if let Err(error) = &made {
         note_failure(shared, account, error).await;
     }
@@ -59,9 +89,18 @@ pub async fn create(
 
 /// A failed start leaves nothing but an event. What was only refused leaves none.
 async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
-    if matches!(error, EngineError::NoCapacity(_) | EngineError::NoSlot(_) | EngineError::Stopping) {
+    let refused = matches!(
+        error,
+        EngineError::NoCapacity(_)
+            | EngineError::NoSlot(_)
+            | EngineError::Stopping
+            | EngineError::Store(StoreError::AlreadyRemembered { .. })
+    );
+    if refused {
+        shared.counters.refusal(error);
         return;
     }
+    shared.counters.create_failed.add(1);
     let event = NewEvent {
         sandbox: new_id(),
         account,
@@ -85,13 +124,16 @@ async fn make(
     account: &str,
     config: SandboxConfig,
     template: Template,
+    remember: Option<Remember>,
 ) -> Result<Status, EngineError> {
-    let started = match claim(shared, &config, &template) {
-        Some(started) => started,
-        None => start_cold(shared, config.resources, template).await?,
+    let (started, counter) = match claim(shared, &config, &template) {
+        Some(started) => (started, &shared.counters.created_warm),
+        None => (start_cold(shared, config.resources, template).await?, &shared.counters.created_cold),
     };
     let settled = started.settle(shared, &config).await?;
-    settled.record(shared, account.to_owned(), config).await
+    let made = settled.record(shared, account.to_owned(), config, remember).await?;
+    counter.add(1);
+    Ok(made)
 }
 
 async fn start_cold(
@@ -119,22 +161,6 @@ fn claim(shared: &Arc<Shared>, config: &SandboxConfig, template: &Template) -> O
         shared.tasks.spawn(async move { discard(&shared_by_task, member).await });
     }
     found
-}
-
-/// Counts a create under way.
-struct Counted<'a>(&'a Shared);
-
-impl<'a> Counted<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        shared.creating.fetch_add(1, Ordering::Relaxed);
-        Self(shared)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.creating.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Reserved {
@@ -189,7 +215,12 @@ impl Started {
         match self.try_settle(shared, config).await {
             Ok(()) => Ok(Settled(self)),
             Err(error) => {
-                discard(shared, self).await;
+                // As it came from its shelf, and in nobody's way: a refused create costs the pool nothing.
+                let unchanged = matches!(error, EngineError::NoCapacity(_));
+                let left = if unchanged { shared.shelves.give_back(self) } else { Some(self) };
+                if let Some(member) = left {
+                    discard(shared, member).await;
+                }
                 Err(error)
             }
         }
@@ -207,7 +238,13 @@ impl Started {
             shared.driver.limit(&self.spec).await?;
         }
         if config.workdir != DISK_WORKDIR {
-            self.agent.make_dirs(&[&config.workdir], SETUP_PATIENCE).await?;
+            let made = self.agent.make_dirs(&[&config.workdir], SETUP_PATIENCE).await;
+            made.map_err(|error| match error {
+                LinkError::Refused { message, .. } => {
+                    EngineError::Workdir { path: config.workdir.clone(), reason: message }
+                }
+                error => error.into(),
+            })?;
         }
         Ok(())
     }
@@ -222,13 +259,17 @@ impl Settled {
         shared: &Arc<Shared>,
         account: String,
         config: SandboxConfig,
+        remember: Option<Remember>,
     ) -> Result<Status, EngineError> {
         let started = self.0;
         let record = new_record(shared, &started, account, config);
         let created =
             actor::event(&record, "sandbox.created", serde_json::json!({ "image": record.config.image }));
         let running = actor::event(&record, "sandbox.started", serde_json::json!({}));
-        let batch = Batch::new().put(record.clone()).event(created).event(running);
+        let mut batch = Batch::new().put(record.clone()).event(created).event(running);
+        if let Some(remember) = remember {
+            batch = batch.remember(remember.answer(&record));
+        }
         if let Err(error) = shared.store.commit(batch).await {
             discard(shared, started).await;
             return Err(error.into());

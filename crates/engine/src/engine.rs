@@ -9,17 +9,18 @@ use rules::{AutoResume, Capacity, Operation, Usage};
 use store::Store;
 
 use crate::clock::Clock;
-use crate::create;
+use crate::create::{self, Remember};
 use crate::error::EngineError;
 use crate::execution::{self, Execution};
+use crate::facts::{self, Facts};
 use crate::handle::{Handle, Permit, Request};
 use crate::link::Tunnel;
-use crate::pool;
 use crate::recover::{Recovered, recover};
 use crate::settings::{EngineSettings, Template};
 use crate::shared::{FindImage, Shared};
 use crate::shelves::PoolState;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
+use crate::{pool, purge};
 
 const DIAL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -41,21 +42,26 @@ impl Engine {
         let shared = Arc::new(Shared::new(driver, store, find_image, clock, settings));
         let recovered = recover(&shared).await?;
         pool::start(&shared);
+        purge::start(&shared);
         Ok((Self { shared }, recovered))
     }
 
     /// Makes a sandbox. Goes on to its end when the caller stops waiting: the sandbox is then listed as any other.
+    ///
+    /// With `remember` its answer is kept in the commit of its record. Where an answer is kept under that key already there
+    /// is no sandbox, and the error is [`store::StoreError::AlreadyRemembered`].
     pub async fn create(
         &self,
         account: &str,
         config: SandboxConfig,
         template: Template,
+        remember: Option<Remember>,
     ) -> Result<Status, EngineError> {
         if self.shared.stopping.is_cancelled() {
             return Err(EngineError::Stopping);
         }
         let (shared, account) = (Arc::clone(&self.shared), account.to_owned());
-        let creating = async move { create::create(&shared, account, config, template).await };
+        let creating = async move { create::create(&shared, account, config, template, remember).await };
         self.shared.tasks.spawn(creating).await.map_err(|_| EngineError::TaskLost)?
     }
 
@@ -126,6 +132,22 @@ impl Engine {
     /// Sandboxes that are not terminated.
     pub fn living(&self) -> usize {
         self.shared.count()
+    }
+
+    /// What there is and what happened, for metrics. Cheap: a look at what each sandbox published.
+    pub fn facts(&self) -> Facts {
+        facts::look(&self.shared)
+    }
+
+    /// Counts as a request to the sandbox (decision 4), for requests that are refused before they get here. Waits for
+    /// nothing; a sandbox that is not there, or another account's, is passed over.
+    pub fn touch(&self, account: &str, id: &SandboxId) {
+        if let Some(handle) = self.shared.find(id)
+            && handle.status.borrow().record.account == account
+        {
+            // A mailbox that is full holds requests that count as well.
+            let _ = handle.requests.try_send(Request::Touch);
+        }
     }
 
     /// Takes no more work, empties the pool and finishes removals. Sandboxes live on.

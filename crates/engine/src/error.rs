@@ -21,6 +21,9 @@ pub enum EngineError {
     NoCapacity(#[from] rules::Exhausted),
     #[error("this host has no more of its {0} ranges of user ids; try again when other sandboxes have ended")]
     NoSlot(u32),
+    /// What the image has at the wanted working directory, or above it, is no directory or takes none.
+    #[error("workdir is '{path}', which this image cannot have: {reason}")]
+    Workdir { path: String, reason: String },
     #[error("the daemon is stopping and takes no new work")]
     Stopping,
     #[error("the sandbox's agent failed: {0}")]

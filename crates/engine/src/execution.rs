@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, millis};
 use crate::deadline::{AGENT_PATIENCE, Deadline};
 use crate::error::EngineError;
-use crate::handle::{Entry, Handle, Permit, Request};
+use crate::handle::{Entry, Handle, Request};
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
 use crate::status::Status;
 
@@ -55,7 +55,6 @@ struct Running {
     deadline: Deadline,
     started: Instant,
     status: watch::Receiver<Status>,
-    _permit: Permit,
 }
 
 type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -96,11 +95,17 @@ async fn run(
             let outcome = rules::outcome(rules::Command::NotStarted { reason: message })?;
             return Ok(Execution { body: Body::NotStarted(outcome) });
         }
+        // Its sandbox ended between its being let in and its start.
+        Err(_) if status.borrow().state() == SandboxState::Terminated => {
+            return Err(EngineError::NotFound { terminated: None });
+        }
         Err(error) => return Err(error.into()),
     };
     let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
     let deadline = Deadline::start(&command, status.clone(), clock, left);
-    let running = Running { command, feeding, deadline, started, status, _permit: permit };
+    // A reader that has not come to the end of the output yet takes nobody's place.
+    command.hold(permit);
+    let running = Running { command, feeding, deadline, started, status };
     Ok(Execution { body: Body::Running(Box::new(running)) })
 }
 

@@ -6,6 +6,7 @@ use rules::Operation;
 use store::SandboxRecord;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::counters::Counted;
 use crate::error::EngineError;
 use crate::link::Agent;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
@@ -17,6 +18,8 @@ pub type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
 /// What an actor can be asked.
 pub enum Request {
+    /// Nothing; a request all the same, which keeps the sandbox awake.
+    Touch,
     /// To work inside: run a command, touch files, use a port.
     Enter {
         operation: Operation,
@@ -54,11 +57,12 @@ pub struct Permit {
     work: Work,
     /// One message a permit, of which the rules allow few.
     leaving: mpsc::UnboundedSender<Work>,
+    _counted: Option<Counted>,
 }
 
 impl Permit {
-    pub fn new(work: Work, leaving: mpsc::UnboundedSender<Work>) -> Self {
-        Self { work, leaving }
+    pub fn new(work: Work, leaving: mpsc::UnboundedSender<Work>, counted: Option<Counted>) -> Self {
+        Self { work, leaving, _counted: counted }
     }
 }
 

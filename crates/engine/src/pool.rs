@@ -4,7 +4,6 @@
 //! dies, recovery removes it as it removes everything without one, so none can be handed out twice.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::create::Reserved;
@@ -31,7 +30,7 @@ pub fn start(shared: &Arc<Shared>) {
 
 async fn fill(shared: &Arc<Shared>) {
     while !shared.stopping.is_cancelled() {
-        if shared.creating.load(Ordering::Relaxed) > 0 {
+        if shared.creating.get() > 0 {
             rest(shared, STAND_BACK).await;
             continue;
         }

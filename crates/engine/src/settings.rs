@@ -17,6 +17,8 @@ pub struct EngineSettings {
     pub execution_queue: u32,
     /// How long a paused sandbox is kept; 0 for ever.
     pub paused_retention_ms: u64,
+    /// How long a terminated sandbox is listed, with its events; 0 for ever.
+    pub terminated_retention_ms: u64,
     /// Ranges of host user ids to give out.
     pub slots: u32,
 }

@@ -1,16 +1,16 @@
 //! What all parts of one engine share.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use api::SandboxId;
+use api::{SandboxId, SandboxState};
 use driver::Driver;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
+use crate::counters::{Counters, Gauge};
 use crate::handle::Handle;
 use crate::ledger::Ledger;
 use crate::settings::{EngineSettings, Template};
@@ -33,7 +33,11 @@ pub struct Shared {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     /// Creates under way for callers; the pool stands back for them.
-    pub creating: AtomicUsize,
+    pub creating: Gauge,
+    /// Commands that were let in, and those that wait.
+    pub commands: Gauge,
+    pub waiting: Gauge,
+    pub counters: Counters,
     registry: RwLock<HashMap<SandboxId, Handle>>,
 }
 
@@ -56,7 +60,10 @@ impl Shared {
             settings,
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
-            creating: AtomicUsize::new(0),
+            creating: Gauge::default(),
+            commands: Gauge::default(),
+            waiting: Gauge::default(),
+            counters: Counters::default(),
             registry: RwLock::default(),
         }
     }
@@ -75,6 +82,12 @@ impl Shared {
 
     pub fn unregister_all(&self) {
         self.registry.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Calls back with the published state of each sandbox there is.
+    pub fn each_state(&self, mut see: impl FnMut(SandboxState)) {
+        let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
+        registry.values().for_each(|handle| see(handle.status.borrow().state()));
     }
 
     pub fn count(&self) -> usize {

@@ -109,6 +109,17 @@ impl Shelves {
         }
     }
 
+    /// A member that was taken and not used. Answered if there is no place for it any more.
+    pub fn give_back(&self, member: Started) -> Option<Started> {
+        match self.lock().get_mut(&member.template.name) {
+            Some(shelf) if shelf.ready.len() < shelf.target.count as usize => {
+                shelf.ready.push_front(member);
+                None
+            }
+            _ => Some(member),
+        }
+    }
+
     pub fn take_any(&self) -> Option<Started> {
         self.lock().values_mut().find_map(|shelf| shelf.ready.pop_front())
     }

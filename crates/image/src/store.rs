@@ -223,15 +223,22 @@ fn encode(name: &str) -> String {
 /// Removes the areas of processes that died: those nobody holds a lock on.
 fn sweep(tmp: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(tmp)? {
-        let path = entry?.path();
-        if !path.is_dir() {
-            std::fs::remove_file(&path)?;
-            continue;
+        match sweep_one(&entry?.path()) {
+            // A process that ends well takes its own area away, at any moment.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            swept => swept?,
         }
-        if flock(&open_dir(&path)?, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            tracing::info!(path = %path.display(), "removing what a dead process left");
-            std::fs::remove_dir_all(&path)?;
-        }
+    }
+    Ok(())
+}
+
+fn sweep_one(path: &Path) -> io::Result<()> {
+    if !path.is_dir() {
+        return std::fs::remove_file(path);
+    }
+    if flock(&open_dir(path)?, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        tracing::info!(path = %path.display(), "removing what a dead process left");
+        std::fs::remove_dir_all(path)?;
     }
     Ok(())
 }

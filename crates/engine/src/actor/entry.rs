@@ -4,13 +4,21 @@ use std::sync::Arc;
 
 use api::SandboxState;
 use driver::Presence;
-use rules::{AutoResume, Next, Operation, Slot, Step, decide};
+use rules::{Next, Operation, Slot, Step, decide};
 
 use super::{Actor, Phase};
 use crate::agent_start::{REACH_AGAIN, reach};
+use crate::counters::Counted;
 use crate::error::EngineError;
 use crate::handle::{Entry, Permit, Reply, Work};
-use crate::link::{Agent, LinkError};
+use crate::link::Agent;
+
+/// Somebody who waits for a place.
+pub(super) struct Waiting {
+    operation: Operation,
+    reply: Reply<Entry>,
+    _counted: Counted,
+}
 
 impl Actor {
     /// Answers at once, or keeps a command waiting for a place if the operator allows a queue.
@@ -22,11 +30,15 @@ impl Actor {
         };
         let answer = match admitted {
             Ok((_, Slot::Queue)) => {
-                self.queue.push_back(reply);
+                let _counted = self.shared.waiting.one();
+                self.queue.push_back(Waiting { operation, reply, _counted });
                 return;
             }
             Ok((agent, Slot::Run)) => Ok(self.entry(work, agent)),
-            Err(error) => Err(error),
+            Err(error) => {
+                self.shared.counters.refusal(&error);
+                Err(error)
+            }
         };
         // A caller that went away drops its permit, which comes back as any other.
         let _ = reply.send(answer);
@@ -91,17 +103,24 @@ impl Actor {
     /// Callers whose time was over, or who went away, wait no longer.
     fn forget_who_gave_up(&mut self) {
         let slots = &mut self.slots;
-        self.queue.retain(|reply| {
-            if reply.is_closed() {
+        self.queue.retain(|waiting| {
+            if waiting.reply.is_closed() {
                 slots.gave_up();
             }
-            !reply.is_closed()
+            !waiting.reply.is_closed()
         });
     }
 
     fn entry(&self, work: Work, agent: Agent) -> Entry {
+        let counted = match work {
+            Work::Command => {
+                self.shared.counters.executions_started.add(1);
+                Some(self.shared.commands.one())
+            }
+            Work::Traffic => None,
+        };
         Entry {
-            permit: Permit::new(work, self.leaving.clone()),
+            permit: Permit::new(work, self.leaving.clone(), counted),
             agent,
             record: Arc::clone(&self.record),
             status: self.status.subscribe(),
@@ -109,31 +128,34 @@ impl Actor {
     }
 
     /// Somebody gave a permit back.
-    pub(super) fn left(&mut self, work: Work) {
+    pub(super) async fn left(&mut self, work: Work) {
         self.touch();
         match work {
             Work::Traffic => self.traffic = self.traffic.saturating_sub(1),
-            Work::Command => self.give_place(),
+            Work::Command => self.give_place().await,
         }
     }
 
-    /// The free place goes to the first in the queue who still waits.
-    fn give_place(&mut self) {
+    /// The free place goes to the first in the queue who still waits. If the sandbox was paused meanwhile it is resumed for
+    /// it, as for one that comes now.
+    async fn give_place(&mut self) {
         while self.slots.finished() == Next::RunQueued {
-            let Some(reply) = self.queue.pop_front() else { return };
-            let agent = match &self.phase {
-                Phase::Running(Some(agent)) => agent.clone(),
-                // Paused meanwhile: it may ask again, which resumes it.
-                _ => {
-                    let operation = Operation::Execute { auto_resume: AutoResume::Forbidden };
-                    let why = decide(self.record.state, operation).err().map(EngineError::from);
-                    let _ = reply.send(Err(why.unwrap_or_else(|| LinkError::Closed.into())));
-                    continue;
+            let Some(Waiting { operation, reply, .. }) = self.queue.pop_front() else { return };
+            if reply.is_closed() {
+                // Nobody is resumed for who went away; its place is free again.
+                continue;
+            }
+            match self.make_ready(operation).await {
+                Ok(agent) => {
+                    // One that went away drops the permit unseen, and it comes back as any other.
+                    let _ = reply.send(Ok(self.entry(Work::Command, agent)));
+                    return;
                 }
-            };
-            // One that went away drops the permit unseen, and it comes back as any other.
-            let _ = reply.send(Ok(self.entry(Work::Command, agent)));
-            return;
+                Err(error) => {
+                    self.shared.counters.refusal(&error);
+                    let _ = reply.send(Err(error));
+                }
+            }
         }
     }
 }

@@ -23,6 +23,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 const CALM: Duration = Duration::from_secs(1);
 const REMOVALS: u32 = 5;
 const BETWEEN_REMOVALS: Duration = Duration::from_secs(10);
+/// The reason of a pause that nobody asked for.
+pub const IDLE: &str = "idle";
 /// What a sandbox's next event says when its processes are gone and its disk is not.
 pub const PROCESSES_LOST: &str = "its processes ended outside its control; its disk is as they left it";
 
@@ -55,6 +57,9 @@ impl Actor {
             self.thaw_again().await;
             return Err(error.into());
         }
+        let counters = &self.shared.counters;
+        let counter = if reason == IDLE { &counters.paused_idle } else { &counters.paused_on_request };
+        counter.add(1);
         self.reservation.lower(Hold::Paused);
         self.phase = match std::mem::replace(&mut self.phase, Phase::Stopped) {
             Phase::Running(agent) | Phase::Frozen(agent) => Phase::Frozen(agent),
@@ -154,6 +159,7 @@ impl Actor {
         self.commit(next, "sandbox.resumed", data, now).await?;
         self.phase = Phase::Running(agent);
         self.touch();
+        self.shared.counters.resumed.add(1);
         Ok(ResumeResult { id: self.id().clone(), resumed_at: now, paused_duration_ms })
     }
 
@@ -183,6 +189,7 @@ impl Actor {
         let total_runtime_ms = next.accounting.terminated(now);
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
         self.commit(next, "sandbox.terminated", data, now).await?;
+        self.shared.counters.terminated(reason);
         if let Err(error) = self.shared.driver.kill(self.id()).await {
             tracing::error!(id = %self.id(), %error, "could not kill a terminated sandbox at once; its removal tries again");
         }
@@ -258,6 +265,7 @@ impl Actor {
     pub(super) async fn processes_lost(&mut self) -> Result<(), EngineError> {
         tracing::warn!(id = %self.id(), "a sandbox's processes are gone; it is paused on its disk");
         self.phase = Phase::Stopped;
+        self.shared.counters.processes_lost.add(1);
         self.reservation.lower(Hold::Stopped);
         if let Err(error) = self.shared.driver.stop(self.id()).await {
             tracing::error!(id = %self.id(), %error, "could not clear away after lost processes");

@@ -60,6 +60,11 @@ impl Command {
         }
     }
 
+    /// Keeps something until the command has ended, whether its output is read by then or not, or until this is dropped.
+    pub fn hold(&self, held: impl std::any::Any + Send) {
+        self.op.hold(Box::new(held));
+    }
+
     /// For somebody else to end it with. Its end still comes as an event here.
     pub fn killer(&self) -> Killer {
         Killer { agent: self.agent.clone(), number: self.number }
@@ -80,6 +85,7 @@ impl Drop for Command {
             let _ = self.agent.inner.send(&ToGuest::Close { op: self.number });
             self.agent.inner.forget(self.number);
         }
+        self.op.let_go();
     }
 }
 

@@ -62,7 +62,11 @@ struct State {
     /// A refusal after the first answer: the connection broke.
     broken: Option<(RefusalKind, String)>,
     lost: bool,
+    held: Option<Held>,
 }
+
+/// Something that an operation gives back when it ends, read to its end or not.
+pub type Held = Box<dyn std::any::Any + Send>;
 
 impl Op {
     pub fn new(window: u32) -> Self {
@@ -76,6 +80,7 @@ impl Op {
                 exit: None,
                 broken: None,
                 lost: false,
+                held: None,
             }),
             readable: Notify::new(),
             writable: Notify::new(),
@@ -130,12 +135,29 @@ impl Op {
 
     pub fn exited(&self, exit: Exit, duration_us: u64) {
         self.state().exit = Some((exit, duration_us));
+        self.let_go();
         self.wake();
     }
 
     pub fn lose(&self) {
         self.state().lost = true;
+        self.let_go();
         self.wake();
+    }
+
+    /// Keeps something until the operation ends.
+    pub fn hold(&self, held: Held) {
+        self.state().held = Some(held);
+        if self.has_ended() {
+            self.let_go();
+        }
+    }
+
+    /// Gives back what is held.
+    pub fn let_go(&self) {
+        let held = self.state().held.take();
+        // Outside the lock: whose it is may come back to us.
+        drop(held);
     }
 
     fn wake(&self) {

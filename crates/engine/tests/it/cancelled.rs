@@ -20,7 +20,7 @@ async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
 async fn a_create_whose_caller_goes_away_is_a_whole_sandbox_or_none() {
     for times in 1..40 {
         let world = World::new(settings()).await;
-        let over = polled(world.engine.create("test", config(), template()), times).await.is_some();
+        let over = polled(world.engine.create("test", config(), template(), None), times).await.is_some();
         settle().await;
         // It goes on without its caller.
         assert_eq!((world.engine.living(), world.driver.traces().len()), (1, 1), "after {times} polls");
@@ -48,6 +48,17 @@ async fn a_command_whose_caller_goes_away_gives_its_place_back() {
         }
     }
     panic!("the command never started");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_has_ended_needs_no_place_read_or_not() {
+    let world = World::new(engine::EngineSettings { concurrent_executions: 1, ..settings() }).await;
+    let id = world.create().await;
+    let unread = world.engine.execute("test", &id, command("true")).await.unwrap();
+    settle().await;
+    assert_eq!(world.run(&id, "true").await.unwrap().exit_code, Some(0));
+    assert_eq!(unread.collect(1024).await.unwrap().exit_code, Some(0), "it is there to be read all the same");
+    world.is_clean().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,47 @@ async fn a_quiet_sandbox_is_paused_and_what_counts_as_quiet() {
     world.is_clean().await;
 }
 
+/// Decision 4: every request that names it counts but a look, whatever becomes of the request.
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_keeps_it_awake_too() {
+    let one_at_once = engine::EngineSettings { concurrent_executions: 1, ..settings() };
+    let world = World::new(one_at_once).await;
+    let idle = api::SandboxConfig { idle_timeout_ms: 2 * MINUTE, ..config() };
+    let id = world.create_with(idle).await.unwrap();
+    let awake_after = async |what: &str| {
+        pass(119 * SECOND).await;
+        assert_eq!(world.state(&id).await, Some(SandboxState::Running), "after {what}");
+    };
+    awake_after("create").await;
+    let error = world.engine.resume("test", &id).await.unwrap_err();
+    assert!(matches!(error, engine::EngineError::Refused(_)), "{error:?}");
+    awake_after("a refused resume").await;
+    world.driver.fail_next(driver::fake::Verb::Pause, driver::fake::Fault::Before);
+    world.engine.pause("test", &id).await.unwrap_err();
+    awake_after("a failed pause").await;
+    let running = world.engine.execute("test", &id, command("sleep 299")).await.unwrap();
+    let error = world.run(&id, "true").await.unwrap_err();
+    assert!(matches!(error, engine::EngineError::TooManyExecutions(_)), "{error:?}");
+    drop(running);
+    awake_after("a refused command").await;
+    let missing = api::ExecuteRequest { cwd: Some("/nowhere".to_owned()), ..command("true") };
+    assert_eq!(world.request(&id, missing).await.unwrap().exit_code, None);
+    awake_after("a command that did not start").await;
+    // Those that are refused above the engine are said to it.
+    world.engine.touch("test", &id);
+    awake_after("a touch").await;
+    world.engine.touch("other", &id);
+    world.engine.touch("test", &"sb_aaaaaaaaaa".parse().unwrap());
+    world.engine.get("test", &id).await.unwrap();
+    pass(2 * SECOND).await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
+    // A touch does not wake it.
+    world.engine.touch("test", &id);
+    settle().await;
+    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
+    world.is_clean().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lifetime_counts_running_time_only_and_takes_the_command_along() {
     let world = World::new(settings()).await;

@@ -10,4 +10,6 @@ mod hostile;
 mod model;
 mod pool;
 mod queue;
+mod remember;
+mod retention;
 mod world;

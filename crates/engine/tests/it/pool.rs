@@ -64,6 +64,22 @@ async fn a_member_takes_the_size_it_is_wanted_in() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_create_costs_the_pool_nothing() {
+    let world = World::new(EngineSettings { capacity: room(2), ..with_pool(2) }).await;
+    pass(1000).await;
+    let members = world.driver.traces();
+    let wide = SandboxConfig { resources: Resources { cpu: 8, ..SIZE }, ..config() };
+    for _ in 0..5 {
+        let error = world.create_with(wide.clone()).await.unwrap_err();
+        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+    }
+    assert_eq!((world.driver.traces(), world.engine.pool()[0].ready), (members, 2));
+    world.create().await;
+    world.engine.shutdown().await;
+    assert_eq!(world.driver.traces().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_member_is_not_handed_out() {
     let world = World::new(with_pool(2)).await;
     pass(1000).await;

@@ -108,6 +108,82 @@ async fn who_waits_while_it_is_paused_goes_on_after_the_resume() {
     world.is_clean().await;
 }
 
+/// The place becomes free while the sandbox is paused, because its command's client goes away then.
+async fn turn_while_paused(world: &World, id: &api::SandboxId, waiting: api::ExecuteRequest) -> Turn {
+    let running = world.engine.execute("test", id, command("sleep 200")).await.unwrap();
+    let leaving = async {
+        pass(SECOND).await;
+        world.engine.pause("test", id).await.unwrap();
+        pass(SECOND).await;
+        drop(running);
+    };
+    tokio::join!(world.request(id, waiting), leaving).0
+}
+
+type Turn = Result<api::ExecutionResult, EngineError>;
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_comes_while_it_is_paused_resumes_it() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    let turn = turn_while_paused(&world, &id, command("echo turn")).await;
+    assert_eq!(turn.unwrap().stdout, "turn\n");
+    assert_eq!(world.state(&id).await, Some(api::SandboxState::Running));
+    // Who forbids it is told what is in the way, and the place is free again.
+    let forbids = api::ExecuteRequest { auto_resume: false, ..command("true") };
+    let turn = turn_while_paused(&world, &id, forbids).await;
+    assert!(matches!(turn, Err(EngineError::Refused(rules::Refusal::InvalidState { .. }))), "{turn:?}");
+    assert_eq!(world.state(&id).await, Some(api::SandboxState::Paused));
+    assert_eq!(world.output(&id, "echo free").await, "free\n");
+    // Nobody is resumed for who went away.
+    let short = api::ExecuteRequest { timeout_ms: 1500, ..command("true") };
+    let turn = turn_while_paused(&world, &id, short).await;
+    assert!(matches!(turn, Err(EngineError::NeverStarted(_))), "{turn:?}");
+    settle().await;
+    assert_eq!(world.state(&id).await, Some(api::SandboxState::Paused));
+    assert_eq!(world.output(&id, "echo free").await, "free\n");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_comes_after_the_processes_were_lost_starts_them_again() {
+    let world = World::new(one_and_two()).await;
+    let id = world.create().await;
+    world.output(&id, "echo kept > file").await;
+    let running = world.run(&id, "sleep 200");
+    let crashing = async {
+        pass(SECOND).await;
+        world.driver.crash(&id);
+    };
+    let (running, waiting, ()) = tokio::join!(running, world.run(&id, "cat file"), crashing);
+    assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
+    assert_eq!(waiting.unwrap().stdout, "kept\n");
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_for_which_there_is_no_room_says_so_and_the_next_is_tried() {
+    let room = rules::Capacity { cpu: 2, memory_mb: 65_536, disk_mb: 65_536 };
+    let world = World::new(EngineSettings { capacity: room, ..one_and_two() }).await;
+    let id = world.create().await;
+    let running = world.engine.execute("test", &id, command("sleep 200")).await.unwrap();
+    let taking = async {
+        pass(SECOND).await;
+        world.engine.pause("test", &id).await.unwrap();
+        let other = world.create().await;
+        drop(running);
+        other
+    };
+    let (first, second, other) = tokio::join!(world.run(&id, "true"), world.run(&id, "true"), taking);
+    for turn in [first, second] {
+        assert!(matches!(turn, Err(EngineError::NoCapacity(_))), "{turn:?}");
+    }
+    assert_eq!(world.engine.facts().counts.refused_capacity, 2);
+    world.engine.pause("test", &other).await.unwrap();
+    assert_eq!(world.output(&id, "echo room").await, "room\n");
+    world.is_clean().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_nobody_and_says_what_it_is() {
     let world = World::new(one_and_two()).await;

@@ -24,6 +24,7 @@ pub fn settings() -> EngineSettings {
         concurrent_executions: 3,
         execution_queue: 0,
         paused_retention_ms: 0,
+        terminated_retention_ms: 0,
         slots: 32,
     }
 }
@@ -96,7 +97,7 @@ impl World {
     }
 
     pub async fn create_with(&self, config: SandboxConfig) -> Result<SandboxId, EngineError> {
-        Ok(self.engine.create("test", config, template()).await?.record.id.clone())
+        Ok(self.engine.create("test", config, template(), None).await?.record.id.clone())
     }
 
     pub async fn run(&self, id: &SandboxId, text: &str) -> Result<ExecutionResult, EngineError> {

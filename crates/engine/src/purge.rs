@@ -1,0 +1,43 @@
+//! Removes what is past its time from the store: terminated sandboxes with their events, and kept answers.
+//!
+//! One task of the engine, which starts it and ends it. A purge that fails is said and tried again with the next; one that is
+//! cut off has removed a part.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::StoreError;
+
+use crate::shared::Shared;
+
+const EVERY: Duration = Duration::from_secs(10 * 60);
+
+pub fn start(shared: &Arc<Shared>) {
+    let shared_by_task = Arc::clone(shared);
+    shared.tasks.spawn(async move {
+        let stopping = shared_by_task.stopping.clone();
+        stopping.run_until_cancelled(run(&shared_by_task)).await;
+    });
+}
+
+async fn run(shared: &Shared) {
+    loop {
+        if let Err(error) = once(shared).await {
+            tracing::error!(%error, "could not remove what is past its time from the store; trying again later");
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+async fn once(shared: &Shared) -> Result<(), StoreError> {
+    let now = shared.clock.now();
+    shared.counters.purged_answers.add(shared.store.purge_remembered(now).await?);
+    match shared.settings.terminated_retention_ms {
+        0 => Ok(()),
+        retention_ms => {
+            let gone = shared.store.purge(now.before(retention_ms)).await?;
+            shared.counters.purged_sandboxes.add(gone);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Answers kept under an idempotency key, in one commit with what they speak of.
+
+use std::sync::Arc;
+
+use driver::fake::{FakeDriver, Fault, Verb};
+use engine::{EngineError, Remember};
+use rules::TimeMs;
+use store::{MemoryStore, Remembered, SandboxRecord, Store, StoreError};
+
+use crate::world::{DAY, START, World, config, pass, settings, settle, template, with_pool};
+
+const ENDPOINT: &str = "POST /v1/sandboxes";
+
+fn remember(key: &str) -> Option<Remember> {
+    Some(Remember {
+        endpoint: ENDPOINT.to_owned(),
+        key: key.to_owned(),
+        request_hash: [5; 32],
+        expires_at: START.after(DAY),
+        respond: Box::new(respond),
+    })
+}
+
+fn respond(record: &SandboxRecord) -> (u16, Vec<u8>) {
+    (201, format!("{} {} {:?}", record.id, record.state, record.started_at).into_bytes())
+}
+
+async fn kept(world: &World, key: &str) -> Option<Remembered> {
+    world.store.remembered("test", ENDPOINT, key).await.unwrap()
+}
+
+async fn create(world: &World, key: &str) -> Result<engine::Status, EngineError> {
+    world.engine.create("test", config(), template(), remember(key)).await
+}
+
+fn is_kept_already(result: &Result<engine::Status, EngineError>) -> bool {
+    matches!(result, Err(EngineError::Store(StoreError::AlreadyRemembered { .. })))
+}
+
+#[tokio::test(start_paused = true)]
+async fn record_events_and_answer_are_one_commit() {
+    for world in [World::new(settings()).await, World::new(with_pool(1)).await] {
+        pass(1000).await;
+        let before = world.store.commits();
+        let record = create(&world, "a").await.unwrap().record;
+        assert_eq!(world.store.commits(), before + 1);
+        let (status, content) = respond(&record);
+        let answer = Remembered {
+            account: "test".to_owned(),
+            endpoint: ENDPOINT.to_owned(),
+            key: "a".to_owned(),
+            request_hash: [5; 32],
+            status,
+            content,
+            created_at: record.created_at,
+            expires_at: START.after(DAY),
+        };
+        assert_eq!(kept(&world, "a").await, Some(answer));
+        assert_eq!(world.kinds(&record.id).await, ["sandbox.created", "sandbox.started"]);
+        // It outlives its sandbox.
+        world.engine.terminate("test", &record.id, "request").await.unwrap();
+        assert!(kept(&world, "a").await.is_some());
+        world.engine.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_fails_keeps_no_answer() {
+    let world = World::new(settings()).await;
+    for verb in [Verb::Create, Verb::Start, Verb::Connect] {
+        for fault in [Fault::Before, Fault::After] {
+            world.driver.fail_next(verb, fault);
+            create(&world, "a").await.unwrap_err();
+            assert_eq!(kept(&world, "a").await, None, "{verb:?} {fault:?}");
+        }
+    }
+    world.fail_next_commit();
+    create(&world, "a").await.unwrap_err();
+    assert_eq!((kept(&world, "a").await, world.driver.traces()), (None, Default::default()));
+    // Nor is the key used up.
+    create(&world, "a").await.unwrap();
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_create_under_a_key_leaves_nothing_behind() {
+    let world = World::new(settings()).await;
+    let first = create(&world, "a").await.unwrap().record.id.clone();
+    let commits = world.store.commits();
+    let second = create(&world, "a").await;
+    assert!(is_kept_already(&second), "{second:?}");
+    assert_eq!(world.driver.traces().into_keys().collect::<Vec<_>>(), [first]);
+    assert_eq!((world.used(), world.engine.living()), ((2, 2048, 5120), 1));
+    // It is no failed start either, of which an event would tell.
+    assert_eq!((world.store.commits(), world.engine.facts().counts.create_failed), (commits, 0));
+    // Another key, endpoint or account is another request.
+    create(&world, "b").await.unwrap();
+    world.engine.create("other", config(), template(), remember("a")).await.unwrap();
+    let elsewhere = Remember { endpoint: "POST /v1/other".to_owned(), ..remember("a").unwrap() };
+    world.engine.create("test", config(), template(), Some(elsewhere)).await.unwrap();
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_at_once_make_one() {
+    for settings in [settings(), with_pool(3)] {
+        let world = World::new(settings).await;
+        pass(1000).await;
+        let results = futures_util::future::join_all((0..10).map(|_| create(&world, "a"))).await;
+        let made: Vec<_> = results.iter().flatten().collect();
+        assert_eq!(made.len(), 1);
+        assert_eq!(results.iter().filter(|result| is_kept_already(result)).count(), 9);
+        let living = world.store.living().await.unwrap();
+        assert_eq!(living.len(), 1);
+        assert_eq!(kept(&world, "a").await.unwrap().content, respond(&living[0]).1);
+        world.engine.terminate("test", &living[0].id, "request").await.unwrap();
+        world.engine.shutdown().await;
+        assert_eq!(world.driver.traces(), Default::default());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_time_is_over_makes_another_sandbox() {
+    let world = World::new(settings()).await;
+    let first = create(&world, "a").await.unwrap().record.id.clone();
+    pass(DAY - 1000).await;
+    assert!(is_kept_already(&create(&world, "a").await));
+    pass(1000).await;
+    let again = Remember { expires_at: START.after(3 * DAY), ..remember("a").unwrap() };
+    let second = world.engine.create("test", config(), template(), Some(again)).await.unwrap();
+    assert_ne!(second.record.id, first);
+    assert_eq!(kept(&world, "a").await.unwrap().content, respond(&second.record).1);
+    world.is_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_whose_caller_went_away_keeps_its_answer() {
+    let world = World::new(settings()).await;
+    let held = world.store.hold_commits();
+    let caller = create(&world, "a");
+    assert!(tokio::time::timeout(std::time::Duration::from_secs(1), caller).await.is_err());
+    assert_eq!((kept(&world, "a").await, world.engine.living()), (None, 0));
+    drop(held);
+    settle().await;
+    let [record] = world.store.living().await.unwrap().try_into().unwrap();
+    assert_eq!(kept(&world, "a").await.unwrap().content, respond(&record).1);
+    assert!(is_kept_already(&create(&world, "a").await));
+    world.is_clean().await;
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+/// What a death in the midst of a create left.
+#[derive(Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Both,
+}
+
+/// The daemon dies in the step on its host after so many, or while its commit waits for the disk; another takes over and gets
+/// the same request again.
+fn dies(steps: usize, fault: Fault, in_commit: bool) -> Left {
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    driver.answer_only(steps, fault);
+    let held = in_commit.then(|| store.hold_commits());
+    let first = runtime();
+    first.block_on(async {
+        let world = World::over(driver.clone(), store.clone(), settings(), START).await;
+        let creating = create(&world, "a");
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(100), creating).await;
+    });
+    drop(first);
+    drop(held);
+    driver.answer_all();
+    runtime().block_on(async {
+        let world = World::over(driver, store, settings(), START.after(1000)).await;
+        let records = world.store.living().await.unwrap();
+        assert_eq!(world.driver.traces().len(), records.len(), "after {steps} steps");
+        let answer = kept(&world, "a").await;
+        let left = match (&*records, answer) {
+            ([], None) => Left::Nothing,
+            ([record], Some(answer)) => {
+                assert_eq!(answer.content, respond(record).1);
+                Left::Both
+            }
+            (records, answer) => panic!("after {steps} steps: {records:?} and {answer:?}"),
+        };
+        let again = create(&world, "a").await;
+        assert_eq!(is_kept_already(&again), left == Left::Both, "{again:?} after {steps} steps");
+        assert_eq!(world.store.living().await.unwrap().len(), 1);
+        world.is_clean().await;
+        left
+    })
+}
+
+#[test]
+fn whenever_the_daemon_dies_there_is_never_a_sandbox_without_its_answer_nor_two() {
+    for fault in [Fault::Before, Fault::After] {
+        let steps = (0..100).find(|steps| dies(*steps, fault, false) == Left::Both).unwrap();
+        assert!(steps >= 3, "only {steps} steps were tried");
+        assert_eq!(dies(steps, fault, true), Left::Nothing);
+    }
+}
+
+/// Over the store of the service: who was answered finds what it was told in the list, at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_after_an_answer_shows_what_it_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let sqlite = Arc::new(store::SqliteStore::open(directory.path().join("s.db")).unwrap());
+    let find = Arc::new(|_: &str| None);
+    let clock = engine::Clock::runtime(START);
+    let (engine, _) =
+        engine::Engine::open(Arc::new(FakeDriver::new()), sqlite.clone(), find, clock, settings())
+            .await
+            .unwrap();
+    let shows = async |id: &api::SandboxId, state: api::SandboxState| {
+        let page = store::Page { limit: 100, offset: 0 };
+        let of = |state| store::Filter { account: "test".to_owned(), state, ..Default::default() };
+        for filter in [of(None), of(Some(state))] {
+            let listing = sqlite.list(&filter, page).await.unwrap();
+            let item = listing.items.iter().find(|item| item.id == *id).unwrap();
+            assert_eq!(item.state, state);
+            assert_eq!(listing.total, listing.items.len() as u64);
+        }
+        assert_eq!(sqlite.get(id).await.unwrap().unwrap().state, state);
+    };
+    let client = async |key: &str| {
+        let made = engine.create("test", config(), template(), remember(key)).await.unwrap();
+        let id = made.record.id.clone();
+        shows(&id, api::SandboxState::Running).await;
+        let answer = sqlite.remembered("test", ENDPOINT, key).await.unwrap().unwrap();
+        assert_eq!(answer.content, respond(&made.record).1);
+        for _ in 0..10 {
+            engine.pause("test", &id).await.unwrap();
+            shows(&id, api::SandboxState::Paused).await;
+            engine.resume("test", &id).await.unwrap();
+            shows(&id, api::SandboxState::Running).await;
+        }
+        engine.pause("test", &id).await.unwrap();
+        let execution = engine.execute("test", &id, crate::world::command("true")).await.unwrap();
+        shows(&id, api::SandboxState::Running).await;
+        execution.collect(10).await.unwrap();
+        engine.terminate("test", &id, "request").await.unwrap();
+        shows(&id, api::SandboxState::Terminated).await;
+    };
+    tokio::join!(client("a"), client("b"), client("c"));
+    engine.shutdown().await;
+    assert_eq!(sqlite.purge_remembered(TimeMs(0)).await, Err(StoreError::Closed));
+}
