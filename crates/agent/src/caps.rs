@@ -1,7 +1,7 @@
 //! What a command may do: the fixed list of capabilities, and how the rest is taken from it.
 //!
-//! [`CapPlan::new`] looks once, at boot, at what the runtime gave; [`CapPlan::drop_rest`] runs in each child before its
-//! program. If anything cannot be dropped, the command is not started.
+//! [`CapPlan::new`] runs once, at boot; [`CapPlan::drop_rest`] in each child before its program. If anything cannot be
+//! dropped, the agent does not boot, or the command does not start.
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -25,24 +25,19 @@ const ALLOWED: CapabilitySet = CapabilitySet::CHOWN
 /// Most capabilities a kernel may know; the sets have this many bits.
 const MOST: u32 = 64;
 
-/// What a child has to do to be left with [`ALLOWED`].
+/// What a child is left with.
 pub struct CapPlan {
-    /// A bit for each capability to take from the bounding set.
-    unbound: u64,
     keep: CapabilitySets,
 }
 
 impl CapPlan {
-    /// Looks at what this process has.
+    /// Looks at what this process has, and takes all but the allowed ones from its bounding set. That binds only programs
+    /// that are started, and the agent starts none but its commands: it saves each of them as many calls.
     pub fn new() -> Result<Self, Errno> {
         let have = rustix::thread::capabilities(None)?;
-        let mut unbound = 0;
-        for number in 0..MOST {
-            // SAFETY: the call reads one bit of this process's state.
-            #[expect(unsafe_code, reason = "rustix knows only the capabilities of its day")]
-            let bound = unsafe { libc::prctl(libc::PR_CAPBSET_READ, libc::c_ulong::from(number), 0, 0, 0) };
-            match bound {
-                1 if ALLOWED.bits() & (1 << number) == 0 => unbound |= 1 << number,
+        for number in (0..MOST).filter(|number| ALLOWED.bits() & (1 << number) == 0) {
+            match bounding(libc::PR_CAPBSET_READ, number) {
+                1 if bounding(libc::PR_CAPBSET_DROP, number) != 0 => return Err(Errno::PERM),
                 0 | 1 => {}
                 // The kernel knows no more.
                 _ => break,
@@ -53,23 +48,21 @@ impl CapPlan {
             permitted: have.permitted & ALLOWED,
             inheritable: CapabilitySet::empty(),
         };
-        Ok(Self { unbound, keep })
+        Ok(Self { keep })
     }
 
-    /// Takes everything but the allowed ones from the calling process. Safe between fork and exec: system calls only.
+    /// Takes everything but the allowed ones from the calling process. Safe between fork and exec: a system call only.
     pub fn drop_rest(&self) -> Result<(), Errno> {
-        let mut left = self.unbound;
-        while left != 0 {
-            let number = left.trailing_zeros();
-            // SAFETY: the call clears one bit of this process's state.
-            #[expect(unsafe_code, reason = "rustix knows only the capabilities of its day")]
-            let done = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
-            if done != 0 {
-                return Err(Errno::PERM);
-            }
-            left &= left - 1;
-        }
         // An empty inheritable set empties the ambient set as well.
         rustix::thread::set_capabilities(None, self.keep)
+    }
+}
+
+/// Asks for, or clears, one bit of this process's bounding set. rustix knows only the capabilities of its day.
+fn bounding(call: libc::c_int, number: u32) -> libc::c_int {
+    // SAFETY: both calls take numbers and touch nothing but this process's own set.
+    #[expect(unsafe_code, reason = "the calls have no safe wrapper for every number")]
+    unsafe {
+        libc::prctl(call, libc::c_ulong::from(number), 0, 0, 0)
     }
 }

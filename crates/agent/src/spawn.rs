@@ -148,7 +148,8 @@ impl Pipes {
     }
 }
 
-/// The paths at which the program may be, in the order to try them.
+/// The paths at which the program may be, in the order to try them. Last come the usual ones: a command whose environment has
+/// a PATH of its own is run by bash all the same.
 fn programs(spec: &ExecSpec<'_>) -> Result<Vec<CString>, Refusal> {
     let program = spec.argv.first().copied().unwrap_or_default();
     if program.contains('/') {
@@ -157,6 +158,7 @@ fn programs(spec: &ExecSpec<'_>) -> Result<Vec<CString>, Refusal> {
     let path =
         spec.env.iter().rev().find(|(name, _)| *name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value);
     path.split(':')
+        .chain(DEFAULT_PATH.split(':'))
         .map(|dir| if dir.is_empty() { string(program) } else { string(format!("{dir}/{program}")) })
         .collect()
 }

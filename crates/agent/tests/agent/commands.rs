@@ -46,6 +46,15 @@ fn environment_and_directory_are_the_given_ones() {
 }
 
 #[test]
+fn a_path_of_the_commands_own_does_not_keep_bash_from_it() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let op = host.begin_as(&["bash", "-c", "echo $PATH"], &[("PATH", "/nope")], "/", StdinMode::Null, PLENTY);
+    assert!(matches!(host.hear(), Said::Started { .. }));
+    assert_eq!(host.finish(op).stdout, b"/nope\n");
+}
+
+#[test]
 fn what_does_not_start_is_refused_and_says_why() {
     let agent = Agent::start();
     let mut host = agent.host();

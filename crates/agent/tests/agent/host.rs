@@ -222,6 +222,8 @@ impl Host {
                 Ok(0) => return None,
                 Ok(n) => self.buf.extend_from_slice(&piece[..n]),
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => return None,
+                // Timed reads of a machine that was suspended end so.
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => panic!("nothing came in time: {e}"),
             }
         }
