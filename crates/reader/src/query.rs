@@ -1,0 +1,55 @@
+//! The query of a list, and a path's segment: percent-encoded text.
+
+use std::borrow::Cow;
+
+use rules::{ListQuery, list_query, shown};
+
+use crate::{FieldFault, Refusal};
+
+/// Reads the query of a list (section 4.2), without its `?`.
+pub fn list(query: Option<&str>) -> Result<ListQuery, Refusal> {
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(pair).collect::<Result<Vec<_>, _>>()?;
+    Ok(list_query(pairs)?)
+}
+
+fn pair(text: &str) -> Result<(String, String), Refusal> {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    let decoded_name =
+        decode(&plus_as_space(name)).ok_or_else(|| broken("name of a parameter".to_owned(), name))?;
+    let decoded_value =
+        decode(&plus_as_space(value)).ok_or_else(|| broken(rules::shown_name(&decoded_name), value))?;
+    Ok((decoded_name, decoded_value))
+}
+
+fn broken(field: String, got: &str) -> Refusal {
+    let allowed = "text in UTF-8, in which '%' begins two hexadecimal digits and '%25' is a '%'";
+    FieldFault::new(field, shown(got), allowed).into()
+}
+
+/// As forms write a space.
+fn plus_as_space(text: &str) -> Cow<'_, str> {
+    if text.contains('+') { text.replace('+', " ").into() } else { text.into() }
+}
+
+/// A segment of a path decoded; nothing where that cannot be done.
+pub fn path_segment(segment: &str) -> Option<Cow<'_, str>> {
+    if segment.contains('%') { decode(segment).map(Cow::Owned) } else { Some(segment.into()) }
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            _ => byte,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    let value = char::from(digit).to_digit(16)?;
+    u8::try_from(value).ok()
+}

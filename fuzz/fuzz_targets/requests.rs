@@ -1,0 +1,34 @@
+//! Takes any bytes for the body, the query and the headers of a request, as a client, who may be hostile, sends them. What was read as a
+//! body has to be JSON to another reader too, and what was refused has to be said in a short, printable message. Anything but a
+//! value or a refusal is a find.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use reader::Refusal;
+
+fuzz_target!(|bytes: &[u8]| {
+    let made = reader::create(bytes, &Default::default());
+    let ordered = reader::execute(bytes, &Default::default());
+    if made.is_ok() || ordered.is_ok() {
+        // It keeps numbers in floats, which cannot hold all.
+        if let Err(error) = serde_json::from_slice::<serde_json::Value>(bytes) {
+            assert!(error.to_string().contains("number out of range"), "{error}");
+        }
+    }
+    said(made.err());
+    said(ordered.err());
+    said(reader::json_content([bytes], []).err());
+    said(reader::json_content([&b"application/json"[..]], [bytes]).err());
+    reader::wants_stream([bytes]);
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        said(reader::list(Some(text)).err());
+        reader::path_segment(text);
+    }
+});
+
+fn said(refusal: Option<Refusal>) {
+    let Some(refusal) = refusal else { return };
+    let message = refusal.to_string();
+    assert!(message.len() < 2000 && !message.contains(char::is_control), "{message:?}");
+}
