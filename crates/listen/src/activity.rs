@@ -1,0 +1,125 @@
+//! What happens on one connection, told by its requests and asked by its driver: is a request open, does any of them wait for
+//! us, when did something move last. Plain counters; nothing can fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use futures_util::task::AtomicWaker;
+
+pub struct Activity {
+    origin: Instant,
+    open: AtomicUsize,
+    /// Of the open requests those whose next step is ours: still being answered, or their answer has nothing to send yet.
+    ours: AtomicUsize,
+    moved_ms: AtomicU64,
+    waiting: AtomicWaker,
+}
+
+impl Activity {
+    pub fn new() -> Arc<Self> {
+        let (open, ours) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (moved_ms, waiting) = (AtomicU64::new(0), AtomicWaker::new());
+        Arc::new(Self { origin: Instant::now(), open, ours, moved_ms, waiting })
+    }
+
+    /// Counts a request until what is returned is dropped.
+    pub fn begin(self: &Arc<Self>) -> InFlight {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        self.ours.fetch_add(1, Ordering::AcqRel);
+        self.moved();
+        InFlight { activity: self.clone(), turn: Turn::Ours }
+    }
+
+    /// A request has not got its whole answer yet.
+    pub fn is_busy(&self) -> bool {
+        self.open.load(Ordering::Acquire) > 0
+    }
+
+    /// Wakes whoever waits for a request to end; only the last to ask is woken.
+    pub fn wake_at_end(&self, waker: &Waker) {
+        self.waiting.register(waker);
+    }
+
+    /// When a request last began, moved on or ended; at first when the connection began.
+    pub fn moved_at(&self) -> Instant {
+        self.origin + Duration::from_millis(self.moved_ms.load(Ordering::Acquire))
+    }
+
+    /// How long the connection has been without any request.
+    pub fn idle_for(&self) -> Option<Duration> {
+        (!self.is_busy()).then(|| self.still_for())
+    }
+
+    /// How long all open requests have had something to send that the client did not take.
+    pub fn stalled_for(&self) -> Option<Duration> {
+        (self.is_busy() && self.ours.load(Ordering::Acquire) == 0).then(|| self.still_for())
+    }
+
+    fn still_for(&self) -> Duration {
+        self.moved_at().elapsed()
+    }
+
+    fn moved(&self) {
+        let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved_ms.store(now_ms, Ordering::Release);
+    }
+}
+
+/// Whose step is next in a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    Ours,
+    Clients,
+}
+
+/// One open request.
+pub struct InFlight {
+    activity: Arc<Activity>,
+    turn: Turn,
+}
+
+impl InFlight {
+    pub fn turn(&mut self, turn: Turn) {
+        if self.turn == turn {
+            return;
+        }
+        match turn {
+            Turn::Ours => self.activity.ours.fetch_add(1, Ordering::AcqRel),
+            Turn::Clients => self.activity.ours.fetch_sub(1, Ordering::AcqRel),
+        };
+        self.turn = turn;
+        self.activity.moved();
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.turn(Turn::Clients);
+        self.activity.moved();
+        self.activity.open.fetch_sub(1, Ordering::AcqRel);
+        self.activity.waiting.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_stalled_or_at_work() {
+        let activity = Activity::new();
+        assert!(activity.idle_for().is_some() && activity.stalled_for().is_none());
+        let (mut one, two) = (activity.begin(), activity.begin());
+        assert!(activity.is_busy() && activity.idle_for().is_none() && activity.stalled_for().is_none());
+        one.turn(Turn::Clients);
+        assert!(activity.stalled_for().is_none(), "the other one still waits for us");
+        drop(two);
+        assert!(activity.stalled_for().is_some());
+        one.turn(Turn::Ours);
+        assert!(activity.stalled_for().is_none());
+        drop(one);
+        assert!(activity.idle_for().is_some() && !activity.is_busy());
+    }
+}

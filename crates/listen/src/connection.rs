@@ -1,0 +1,281 @@
+//! The life of one connection: what it speaks is found out, it is served until it ends or has to stop, and what is left to say is
+//! said. Whatever goes wrong ends this connection and no other; it is logged at debug level, because clients cause it at will.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::to_bytes;
+use axum::http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use axum::response::Response;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::activity::Activity;
+use crate::answers::Answers;
+use crate::gate::{Gate, HostRule, Refusal};
+use crate::redirect::Destination;
+use crate::service::{Dispatch, PeerAddr, Target};
+use crate::settings::Limits;
+use crate::tasks::Tasks;
+use crate::tls::Tls;
+use crate::wire::Wire;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The first byte of a TLS connection: a handshake record.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// What hyper's buffers for HTTP/1 have beyond a head, which has to fit into one. A client that stops reading fills one.
+const HTTP1_SPARE_BYTES: usize = 8 * 1024;
+/// What is encrypted and not sent yet, at most.
+const TLS_SEND_BYTES: usize = 16 * 1024;
+/// What the client may send ahead of its reader, for one request and for the whole connection.
+const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// What an answer may be ahead of the client.
+const STREAM_SEND_BYTES: usize = 64 * 1024;
+/// Headers up to this size reach us and are refused with an answer of ours; beyond it the protocol itself refuses them.
+const HTTP2_HEADER_BYTES: u32 = 256 * 1024;
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// For the client to take notice of the end of a connection that has been idle for too long.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// The same while the whole service ends.
+const GOODBYE_STOPPING: Duration = Duration::from_secs(1);
+/// Answers of `Answers` are small.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// What connections of one listener have in common.
+pub struct Context {
+    pub target: Target,
+    /// How connections are encrypted, and where plain HTTP that comes here is sent.
+    pub security: Option<(Tls, Arc<Destination>)>,
+    pub answers: Arc<dyn Answers>,
+    pub limits: Arc<Limits>,
+    pub tasks: Tasks,
+    pub stop: CancellationToken,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Serves a connection to its end.
+pub async fn run(context: Arc<Context>, tcp: TcpStream, peer: SocketAddr) {
+    let Some(ready) = context.stop.run_until_cancelled(Box::pin(prepare(&context, tcp))).await else {
+        return;
+    };
+    let ended = match ready {
+        Ok(Some((wire, protocol, target))) => {
+            let peer = PeerAddr(peer);
+            match protocol {
+                Protocol::Http1 => Box::pin(http1(&context, wire, peer, target)).await,
+                Protocol::Http2 => Box::pin(http2(&context, wire, peer, target)).await,
+            }
+        }
+        Ok(None) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(reason) = ended {
+        tracing::debug!(%peer, reason, "a connection broke off");
+    }
+}
+
+/// Encrypts the connection where that is due, and finds out what it speaks. `None` when it ended before it spoke.
+async fn prepare(context: &Context, tcp: TcpStream) -> io::Result<Option<(Wire, Protocol, Target)>> {
+    let limits = &context.limits;
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long");
+    let Some((tls, destination)) = &context.security else {
+        return sniff(Wire::plain(tcp, limits.write_timeout), limits, context.target.clone()).await;
+    };
+    let handshake = async {
+        let mut first = [0];
+        if tcp.peek(&mut first).await? == 0 {
+            return Ok(None);
+        }
+        if first[0] != TLS_HANDSHAKE && first[0].is_ascii_graphic() {
+            let redirect = Target::Redirect(destination.clone());
+            return Ok(Some((Wire::plain(tcp, limits.write_timeout), Some(Protocol::Http1), redirect)));
+        }
+        let acceptor = TlsAcceptor::from(tls.server_config());
+        let stream =
+            acceptor.accept_with(tcp, |session| session.set_buffer_limit(Some(TLS_SEND_BYTES))).await?;
+        let protocol = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Some(Protocol::Http2),
+            Some(_) => Some(Protocol::Http1),
+            None => None,
+        };
+        io::Result::Ok(Some((Wire::tls(stream, limits.write_timeout), protocol, context.target.clone())))
+    };
+    match timeout(limits.handshake_timeout, handshake).await.map_err(late)?? {
+        None => Ok(None),
+        Some((wire, Some(protocol), target)) => Ok(Some((wire, protocol, target))),
+        Some((wire, None, target)) => sniff(wire, limits, target).await,
+    }
+}
+
+/// Reads until it is clear whether HTTP/2 is spoken without having been agreed on.
+async fn sniff(
+    mut wire: Wire,
+    limits: &Limits,
+    target: Target,
+) -> io::Result<Option<(Wire, Protocol, Target)>> {
+    let mut read = Vec::with_capacity(PREFACE.len());
+    let mut patience = limits.idle_timeout;
+    loop {
+        let mut bytes = [0; PREFACE.len()];
+        let most = PREFACE.len() - read.len();
+        let Ok(count) = timeout(patience, wire.read(&mut bytes[..most])).await else {
+            // What there is may be half a head: the gate says so.
+            break;
+        };
+        let count = count?;
+        read.extend_from_slice(&bytes[..count]);
+        if count == 0 || !PREFACE.starts_with(&read) || read.len() == PREFACE.len() {
+            break;
+        }
+        patience = limits.head_timeout;
+    }
+    if read.is_empty() {
+        return Ok(None);
+    }
+    let protocol = if read == PREFACE { Protocol::Http2 } else { Protocol::Http1 };
+    wire.unread(read);
+    Ok(Some((wire, protocol, target)))
+}
+
+async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
+    let activity = Activity::new();
+    let host = if matches!(target, Target::Redirect(_)) { HostRule::Any } else { HostRule::Required };
+    let gate = Gate::new(wire, activity.clone(), context.limits.clone(), host);
+    let mut connection = http1::Builder::new()
+        // The gate keeps the time.
+        .header_read_timeout(None)
+        .max_buf_size(context.limits.max_head_bytes + HTTP1_SPARE_BYTES)
+        .serve_connection(TokioIo::new(gate), dispatch(context, target, peer, activity));
+    let mut stopping = false;
+    let ended = loop {
+        tokio::select! {
+            ended = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
+            () = context.stop.cancelled(), if !stopping => {
+                stopping = true;
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    let mut rest = connection.into_parts().io.into_inner().into_rest();
+    if let Some(refusal) = rest.refusal {
+        let sent = Box::pin(answer(&mut rest.wire, context.answers.as_ref(), &refusal)).await;
+        sent.map_err(|e| format!("{}: {e}", refusal.fault))?;
+    }
+    if rest.unfinished {
+        let patience = context.limits.linger_timeout;
+        // Boxed, like all that is seldom or short: the future of a connection is as large as its largest part.
+        Box::pin(rest.wire.linger(if stopping { patience.min(GOODBYE_STOPPING) } else { patience })).await;
+    } else {
+        rest.wire.close().await;
+    }
+    ended.map_err(|e| e.to_string())
+}
+
+fn dispatch(context: &Context, target: Target, peer: PeerAddr, activity: Arc<Activity>) -> Dispatch {
+    Dispatch { target, answers: context.answers.clone(), limits: context.limits.clone(), peer, activity }
+}
+
+/// Answers a head that was not let through, as the last thing on its connection.
+async fn answer(wire: &mut Wire, answers: &dyn Answers, refusal: &Refusal) -> io::Result<()> {
+    let response = answers.fault(refusal.fault, refusal.request_id.as_ref());
+    let bytes = encode(response, refusal.bodiless).await;
+    wire.write_all(&bytes).await?;
+    wire.flush().await
+}
+
+async fn encode(response: Response, bodiless: bool) -> Vec<u8> {
+    let (mut parts, body) = response.into_parts();
+    // An answer that is too long or fails is sent without its body: its status says most of it.
+    let body = to_bytes(body, MAX_ANSWER_BYTES).await.unwrap_or_default();
+    for ours in [CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING] {
+        parts.headers.remove(ours);
+    }
+    let status = parts.status;
+    let mut bytes =
+        format!("HTTP/1.1 {} {}\r\n", status.as_str(), status.canonical_reason().unwrap_or_default())
+            .into_bytes();
+    for (name, value) in &parts.headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+    let last = format!("connection: close\r\ncontent-length: {}\r\ndate: {}\r\n\r\n", body.len(), date());
+    bytes.extend_from_slice(last.as_bytes());
+    if !bodiless {
+        bytes.extend_from_slice(&body);
+    }
+    bytes
+}
+
+/// The time as HTTP writes it.
+fn date() -> String {
+    let format = time::macros::format_description!(
+        "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+    );
+    time::OffsetDateTime::now_utc().format(&format).unwrap_or_default()
+}
+
+async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
+    let (limits, activity) = (&context.limits, Activity::new());
+    // Floods of reset streams and of header frames are bounded by hyper's own defaults, which the tests hold it to.
+    let connection = http2::Builder::new(context.tasks.clone())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.max_streams)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(STREAM_SEND_BYTES)
+        .max_header_list_size(HTTP2_HEADER_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .serve_connection(TokioIo::new(wire), dispatch(context, target, peer, activity.clone()));
+    let mut connection = std::pin::pin!(connection);
+    let mut stopping = false;
+    let mut look = std::pin::pin!(tokio::time::sleep(limits.idle_timeout.min(limits.write_timeout)));
+    let mut goodbye = None;
+    loop {
+        tokio::select! {
+            ended = &mut connection => return ended.map_err(|e| e.to_string()),
+            () = context.stop.cancelled(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = &mut look => {
+                if goodbye.is_some_and(|at| tokio::time::Instant::now() >= at) {
+                    return Err("idle for too long, and still there after it was told so".to_owned());
+                }
+                if activity.stalled_for().is_some_and(|still| still >= limits.write_timeout) {
+                    return Err("the client took nothing of its answers for too long".to_owned());
+                }
+                if activity.idle_for().is_some_and(|still| still >= limits.idle_timeout) && goodbye.is_none() {
+                    connection.as_mut().graceful_shutdown();
+                    goodbye = Some(tokio::time::Instant::now() + GOODBYE);
+                }
+                look.as_mut().reset(goodbye.unwrap_or_else(|| next_look(&activity, limits)));
+            }
+        }
+    }
+}
+
+/// When the connection can be idle or stalled for too long at the earliest.
+fn next_look(activity: &Activity, limits: &Limits) -> tokio::time::Instant {
+    let (limit, still) = match (activity.idle_for(), activity.stalled_for()) {
+        (Some(still), _) => (limits.idle_timeout, still),
+        (None, Some(still)) => (limits.write_timeout, still),
+        (None, None) => (limits.idle_timeout.min(limits.write_timeout), Duration::ZERO),
+    };
+    tokio::time::Instant::now() + limit.saturating_sub(still) + Duration::from_millis(1)
+}

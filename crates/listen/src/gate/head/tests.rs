@@ -1,0 +1,55 @@
+//! What passes, what waits and what does not. The full table of refusals is in the tests over sockets.
+
+use super::*;
+
+const LIMIT: usize = 1000;
+
+fn examined(text: &str) -> Result<Verdict, Refusal> {
+    check(text.as_bytes(), LIMIT, HostRule::Required)
+}
+
+#[test]
+fn the_framing_is_read() {
+    let rows = [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Framing::Length(0)),
+        ("GET / HTTP/1.0\r\n\r\n", Framing::Length(0)),
+        ("OPTIONS * HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", Framing::Length(0)),
+        ("GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", Framing::Length(0)),
+        (
+            "POST / HTTP/1.1\r\nhost: a:1\r\ncontent-length: 18446744073709551613\r\n\r\n",
+            Framing::Length(u64::MAX - 2),
+        ),
+        ("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: Chunked\n\n", Framing::Chunked),
+    ];
+    for (text, framing) in rows {
+        assert_eq!(examined(text), Ok(Verdict::Whole { bytes: text.len(), framing }), "{text:?}");
+        let ahead = format!("{text}GET /next");
+        assert_eq!(examined(&ahead), Ok(Verdict::Whole { bytes: text.len(), framing }), "{ahead:?}");
+        for length in 0..text.len() {
+            assert_eq!(examined(&text[..length]), Ok(Verdict::Partial), "{:?}", &text[..length]);
+        }
+    }
+}
+
+#[test]
+fn a_refusal_says_what_is_wrong() {
+    let refusal = examined("HEAD / HTTP/1.1\r\nX-Request-Id: me\r\n\r\n").unwrap_err();
+    assert_eq!(refusal.fault, Fault::Malformed("the Host header is missing"));
+    assert_eq!(refusal.request_id.unwrap(), "me");
+    assert!(refusal.bodiless);
+    assert_eq!(
+        check(b"GET / HTTP/1.1\r\n\r\n", LIMIT, HostRule::Any),
+        Ok(Verdict::Whole { bytes: 18, framing: Framing::Length(0) })
+    );
+}
+
+#[test]
+fn the_limit_counts_to_the_byte() {
+    let frame = "GET / HTTP/1.1\r\nHost: a\r\nb: \r\n\r\n".len();
+    let of = |value: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nb: {}\r\n\r\n", "x".repeat(value));
+    assert!(examined(&of(LIMIT - frame)).is_ok());
+    assert_eq!(examined(&of(LIMIT - frame + 1)).unwrap_err().fault, Fault::HeadTooLong { limit: LIMIT });
+    assert_eq!(examined(&of(2 * LIMIT)).unwrap_err().fault, Fault::HeadTooLong { limit: LIMIT });
+    let target = format!("GET /{}", "x".repeat(LIMIT));
+    assert_eq!(examined(&target).unwrap_err().fault, Fault::TargetTooLong { limit: LIMIT });
+}

@@ -1,0 +1,116 @@
+//! One request on its way to the router, or to where plain HTTP is sent. HTTP/1 heads have been checked before (`gate`); those of
+//! HTTP/2 are measured here, where an answer can still be given.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{HOST, LOCATION};
+use axum::http::{HeaderValue, Request, StatusCode, Version};
+use axum::response::Response;
+use hyper::body::{Body as HttpBody, Incoming};
+use hyper_util::service::TowerToHyperService;
+
+use crate::activity::{Activity, InFlight};
+use crate::answers::{Answers, Fault, REQUEST_ID};
+use crate::body::{Received, Sent};
+use crate::redirect::Destination;
+use crate::settings::{Limits, MAX_HEADERS};
+
+/// What HTTP/2 counts for each header besides its bytes (RFC 9113 section 10.5.1); so we do for its limit.
+const OVERHEAD_BYTES: usize = 32;
+
+/// The address that a request came from: an extension of every request. Behind a proxy it is the proxy's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerAddr(pub SocketAddr);
+
+/// Who answers on a connection.
+#[derive(Clone)]
+pub enum Target {
+    Router(TowerToHyperService<Router>),
+    Redirect(Arc<Destination>),
+}
+
+/// The service of one connection.
+pub struct Dispatch {
+    pub target: Target,
+    pub answers: Arc<dyn Answers>,
+    pub limits: Arc<Limits>,
+    pub peer: PeerAddr,
+    pub activity: Arc<Activity>,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Sent>, Infallible>> + Send>>;
+
+impl hyper::service::Service<Request<Incoming>> for Dispatch {
+    type Response = Response<Sent>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: Request<Incoming>) -> Answering {
+        let flight = self.activity.begin();
+        if let Some(fault) = too_large(&request, &self.limits) {
+            let response = self.answers.fault(fault, request.headers().get(REQUEST_ID));
+            return Box::pin(std::future::ready(Ok(counted(response, flight))));
+        }
+        match &self.target {
+            Target::Redirect(to) => {
+                let response = moved(self.answers.as_ref(), to, &request);
+                Box::pin(std::future::ready(Ok(counted(response, flight))))
+            }
+            Target::Router(router) => {
+                let (mut parts, body) = request.into_parts();
+                parts.extensions.insert(self.peer);
+                let body = if body.is_end_stream() {
+                    Body::empty()
+                } else {
+                    Body::new(Received::new(body, &self.limits))
+                };
+                let answer = hyper::service::Service::call(router, Request::from_parts(parts, body));
+                Box::pin(async move {
+                    let Ok(response) = answer.await;
+                    Ok(counted(response, flight))
+                })
+            }
+        }
+    }
+}
+
+fn counted(response: Response, flight: InFlight) -> Response<Sent> {
+    response.map(|body| Sent::new(body, flight))
+}
+
+fn too_large(request: &Request<Incoming>, limits: &Limits) -> Option<Fault> {
+    if request.version() != Version::HTTP_2 {
+        return None;
+    }
+    let headers = request.headers();
+    if headers.len() > MAX_HEADERS {
+        return Some(Fault::TooManyHeaders { limit: MAX_HEADERS });
+    }
+    let target = request.uri().path_and_query().map_or(0, |it| it.as_str().len());
+    let bytes = |(name, value): (&axum::http::HeaderName, &HeaderValue)| {
+        name.as_str().len() + value.len() + OVERHEAD_BYTES
+    };
+    let total = target + headers.iter().map(bytes).sum::<usize>();
+    let limit = limits.max_head_bytes;
+    if target > limit {
+        return Some(Fault::TargetTooLong { limit });
+    }
+    (total > limit).then_some(Fault::HeadTooLong { limit })
+}
+
+fn moved(answers: &dyn Answers, to: &Destination, request: &Request<Incoming>) -> Response {
+    let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
+    let location = to.location(host, request.uri());
+    let mut response = answers.moved(&location, request.headers().get(REQUEST_ID));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    // `location` gives printable ASCII only.
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}

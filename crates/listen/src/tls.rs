@@ -1,0 +1,164 @@
+//! The certificate: our own self-signed one, made and renewed here, or the operator's. A [`Tls`] always holds one that works;
+//! a new one that does not is logged and the old one stays.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ServerConfig;
+use time::OffsetDateTime;
+
+mod der;
+mod files;
+mod self_signed;
+pub(crate) mod watch;
+
+/// Where the certificate comes from.
+#[derive(Debug, Clone)]
+pub enum TlsConfig {
+    SelfSigned(SelfSigned),
+    /// The operator's own, in PEM: the chain with the server's certificate first, and its private key.
+    Own {
+        certificate: PathBuf,
+        key: PathBuf,
+    },
+}
+
+/// A certificate that we make: kept in `dir` as `tls-cert.pem` and `tls-key.pem`.
+#[derive(Debug, Clone)]
+pub struct SelfSigned {
+    pub dir: PathBuf,
+    /// DNS names and IP addresses that the certificate is for.
+    pub names: Vec<String>,
+}
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot {action} {path}: {source}")]
+    File { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{path} holds no {what} in PEM; it has to begin with a line such as -----BEGIN {begin}-----")]
+    Missing { path: PathBuf, what: &'static str, begin: &'static str },
+    #[error("{path} is not valid PEM: {reason}")]
+    NotPem { path: PathBuf, reason: String },
+    #[error("the certificate in {certificate} and the key in {key} do not work together: {reason}")]
+    Unusable { certificate: PathBuf, key: PathBuf, reason: String },
+    #[error("the certificate in {path} cannot be read: it is not a valid X.509 certificate")]
+    NotX509 { path: PathBuf },
+    #[error(
+        "no certificate can be made for the names {names:?}: {reason}; they have to be DNS names or IP addresses"
+    )]
+    BadNames { names: Vec<String>, reason: String },
+}
+
+/// The certificate in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// Its PEM file: what a client may be told to trust when it is self-signed.
+    pub file: PathBuf,
+    pub not_after: OffsetDateTime,
+}
+
+/// A loaded certificate, ready to be served from and exchanged while connections are open. Clones share it.
+#[derive(Clone)]
+pub struct Tls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: TlsConfig,
+    now: fn() -> OffsetDateTime,
+    current: Mutex<Loaded>,
+}
+
+#[derive(Clone)]
+struct Loaded {
+    server: Arc<ServerConfig>,
+    certificate: Certificate,
+    seen: files::Seen,
+}
+
+impl Tls {
+    /// Reads the certificate, or makes the self-signed one if there is none that will do. Blocks for a few milliseconds.
+    pub fn load(config: TlsConfig) -> Result<Self, TlsError> {
+        Self::load_at(config, OffsetDateTime::now_utc)
+    }
+
+    /// With a clock of the caller's, for tests of the renewal.
+    fn load_at(config: TlsConfig, now: fn() -> OffsetDateTime) -> Result<Self, TlsError> {
+        let loaded = obtain(&config, now())?;
+        if loaded.certificate.not_after <= now() {
+            tracing::warn!(
+                file = %loaded.certificate.file.display(),
+                not_after = %loaded.certificate.not_after,
+                "the TLS certificate has run out; clients will refuse it"
+            );
+        }
+        Ok(Self { shared: Arc::new(Shared { config, now, current: Mutex::new(loaded) }) })
+    }
+
+    /// The certificate that new connections get.
+    pub fn certificate(&self) -> Certificate {
+        self.current().certificate
+    }
+
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        self.current().server
+    }
+
+    fn current(&self) -> Loaded {
+        // A panic while it was held cannot have left it half-written: it is only ever replaced whole.
+        self.shared.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, loaded: Loaded) {
+        *self.shared.current.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
+    }
+}
+
+/// A certificate that works at `now`: read, and for a self-signed one made anew where that is due.
+fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
+    match config {
+        TlsConfig::Own { certificate, key } => read(certificate, key),
+        TlsConfig::SelfSigned(own) => {
+            let (certificate, key) = self_signed::paths(own);
+            match self_signed::keep(own, now) {
+                self_signed::Verdict::Keep => {}
+                self_signed::Verdict::Make(why) => {
+                    self_signed::make(own, now)?;
+                    tracing::info!(file = %certificate.display(), why, "made a self-signed TLS certificate");
+                }
+            }
+            read(&certificate, &key)
+        }
+    }
+}
+
+/// Reads a pair of files and sees whether they work together.
+fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
+    // Looked at first: a change between this and the reading is then seen as one at the next look.
+    let seen = files::Seen::of(&[certificate, key]);
+    let (chain, private) = (files::chain(certificate)?, files::key(key)?);
+    let not_x509 = || TlsError::NotX509 { path: certificate.to_owned() };
+    let first = chain.first().ok_or_else(not_x509)?;
+    let not_after = der::not_after(first).ok_or_else(not_x509)?;
+    let unusable = |e: rustls::Error| TlsError::Unusable {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        reason: e.to_string(),
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut server = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .map_err(unusable)?;
+    server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // Tickets let a client come back without a whole handshake, and nothing is kept here for it.
+    server.ticketer = rustls::crypto::ring::Ticketer::new().map_err(unusable)?;
+    let certificate = Certificate { file: certificate.to_owned(), not_after };
+    Ok(Loaded { server: Arc::new(server), certificate, seen })
+}
+
+#[cfg(test)]
+mod tests;

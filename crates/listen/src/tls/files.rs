@@ -1,0 +1,81 @@
+//! Reading and writing the PEM files, and seeing that they changed. Writes are whole or not at all; a key is never readable by
+//! others, not even for an instant.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::TlsError;
+
+/// Far above any chain; what is longer is the wrong file.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// What the files looked like when they were read. Links are followed, so that one which is pointed elsewhere shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen(Vec<Option<[i128; 5]>>);
+
+impl Seen {
+    pub fn of(paths: &[&Path]) -> Self {
+        let look = |path: &&Path| {
+            let m = fs::metadata(path).ok()?;
+            Some([m.dev().into(), m.ino().into(), m.size().into(), m.mtime().into(), m.mtime_nsec().into()])
+        };
+        Self(paths.iter().map(look).collect())
+    }
+}
+
+/// The certificates in a file, in its order.
+pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes(path)?).collect();
+    let chain = chain.map_err(|e| not_pem(path, &e))?;
+    if chain.is_empty() {
+        return Err(TlsError::Missing { path: path.to_owned(), what: "certificate", begin: "CERTIFICATE" });
+    }
+    Ok(chain)
+}
+
+/// The first private key in a file: PKCS#8, PKCS#1 or SEC1.
+pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    match PrivateKeyDer::from_pem_slice(&bytes(path)?) {
+        Ok(key) => Ok(key),
+        Err(pem::Error::NoItemsFound) => {
+            Err(TlsError::Missing { path: path.to_owned(), what: "private key", begin: "PRIVATE KEY" })
+        }
+        Err(e) => Err(not_pem(path, &e)),
+    }
+}
+
+fn not_pem(path: &Path, e: &pem::Error) -> TlsError {
+    TlsError::NotPem { path: path.to_owned(), reason: e.to_string() }
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let failed = |source| TlsError::File { action: "read", path: path.to_owned(), source };
+    let length = fs::metadata(path).map_err(failed)?.len();
+    if length > MAX_BYTES {
+        let reason = format!("it has {length} bytes, at most {MAX_BYTES} are read");
+        return Err(TlsError::NotPem { path: path.to_owned(), reason });
+    }
+    fs::read(path).map_err(failed)
+}
+
+/// Puts `text` in the place of `path`, safely on disk.
+pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
+    let failed = |source| TlsError::File { action: "write", path: path.to_owned(), source };
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let permissions = fs::Permissions::from_mode(mode);
+    let mut file = tempfile::Builder::new()
+        .prefix(".tls-")
+        .permissions(fs::Permissions::from_mode(0o600))
+        .tempfile_in(dir)
+        .map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    file.as_file().set_permissions(permissions).map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}

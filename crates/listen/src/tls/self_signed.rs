@@ -1,0 +1,84 @@
+//! Our own certificate: when it will do, when it has to be made, and the making. A crash between its two files leaves a pair
+//! that does not fit, which the next start sees and makes anew.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use rustls::client::verify_server_name;
+use rustls::pki_types::ServerName;
+use rustls::server::ParsedCertificate;
+use time::{Duration, OffsetDateTime};
+
+use super::{SelfSigned, TlsError, der, files, read};
+
+const VALID: Duration = Duration::days(365);
+/// Clocks of clients may be behind ours.
+const BEFORE: Duration = Duration::days(1);
+/// It is made anew this long before its end.
+pub const RENEW: Duration = Duration::days(30);
+
+/// What is to be done about the certificate that is there.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Keep,
+    Make(&'static str),
+}
+
+pub fn paths(own: &SelfSigned) -> (PathBuf, PathBuf) {
+    (own.dir.join("tls-cert.pem"), own.dir.join("tls-key.pem"))
+}
+
+/// Whether the kept certificate will do for a while.
+pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
+    let (certificate, key) = paths(own);
+    if !certificate.exists() || !key.exists() {
+        return Verdict::Make("there was none");
+    }
+    let Ok(loaded) = read(&certificate, &key) else {
+        return Verdict::Make("the old one could not be used");
+    };
+    if loaded.certificate.not_after - now < RENEW {
+        return Verdict::Make("the old one comes to its end");
+    }
+    let Ok(chain) = files::chain(&certificate) else {
+        return Verdict::Make("the old one could not be read");
+    };
+    if chain.first().and_then(|first| der::not_before(first)).is_none_or(|start| start > now) {
+        return Verdict::Make("the old one is not valid yet");
+    }
+    let parsed = chain.first().and_then(|first| ParsedCertificate::try_from(first).ok());
+    let covers = |name: &String| {
+        let name = ServerName::try_from(name.as_str());
+        parsed.as_ref().zip(name.ok()).is_some_and(|(parsed, name)| verify_server_name(parsed, &name).is_ok())
+    };
+    if own.names.iter().all(covers) { Verdict::Keep } else { Verdict::Make("the names have changed") }
+}
+
+/// Makes a certificate with a new key and puts both in place.
+pub fn make(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
+    let bad = |reason: String| TlsError::BadNames { names: own.names.clone(), reason };
+    if own.names.is_empty() {
+        return Err(bad("there are none".to_owned()));
+    }
+    if let Some(name) = own.names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
+        return Err(bad(format!("{name:?} is neither")));
+    }
+    let mut params = CertificateParams::new(own.names.clone()).map_err(|e| bad(e.to_string()))?;
+    params.not_before = now - BEFORE;
+    params.not_after = now + VALID;
+    params.distinguished_name.push(DnType::CommonName, "sandboxd self-signed");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate().map_err(|e| bad(e.to_string()))?;
+    let certificate = params.self_signed(&key).map_err(|e| bad(e.to_string()))?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.dir).map_err(|source| TlsError::File {
+        action: "create",
+        path: own.dir.clone(),
+        source,
+    })?;
+    let (certificate_path, key_path) = paths(own);
+    files::write(&key_path, &key.serialize_pem(), 0o600)?;
+    files::write(&certificate_path, &certificate.pem(), 0o644)
+}

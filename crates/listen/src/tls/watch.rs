@@ -1,0 +1,61 @@
+//! Keeps a certificate fresh while it is served: looks at its files every second and at its end, and takes a new one into use.
+//! `serve` runs it beside each HTTPS listener. What goes wrong is logged once for each change, and the old certificate stays.
+
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Tls, TlsConfig, files, obtain, self_signed};
+
+const LOOK: Duration = Duration::from_secs(1);
+/// What failed is tried, and complained about, again after this time even if the files stay as they are.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+/// Files that could not be used, and when.
+type Refused = Option<(files::Seen, Instant)>;
+
+/// Runs until `stop`.
+pub(crate) async fn watch(tls: Tls, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(LOOK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut refused: Refused = None;
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        let looked = tls.clone();
+        let before = refused.clone();
+        // Files may lie on a disk that hangs: not on the runtime's own threads.
+        let Ok(after) = tokio::task::spawn_blocking(move || look(&looked, before)).await else { return };
+        refused = after;
+    }
+}
+
+/// One look. Takes and gives the state of the files that could not be used, so that it is said only once.
+fn look(tls: &Tls, refused: Refused) -> Refused {
+    let now = (tls.shared.now)();
+    let current = tls.current();
+    let (certificate, key) = match &tls.shared.config {
+        TlsConfig::Own { certificate, key } => (certificate.clone(), key.clone()),
+        TlsConfig::SelfSigned(own) => self_signed::paths(own),
+    };
+    let seen = files::Seen::of(&[&certificate, &key]);
+    let due = matches!(tls.shared.config, TlsConfig::SelfSigned(_))
+        && current.certificate.not_after - now < self_signed::RENEW;
+    let known = refused.as_ref().is_some_and(|(files, when)| *files == seen && when.elapsed() < AGAIN);
+    if known || (seen == current.seen && !due) {
+        return refused;
+    }
+    match obtain(&tls.shared.config, now) {
+        Ok(loaded) => {
+            tracing::info!(file = %certificate.display(), not_after = %loaded.certificate.not_after, "took a new TLS certificate into use");
+            tls.replace(loaded);
+            None
+        }
+        Err(error) => {
+            tracing::error!(%error, "the new TLS certificate cannot be used; the old one stays in use");
+            // The attempt itself may have changed them.
+            Some((files::Seen::of(&[&certificate, &key]), Instant::now()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,411 @@
+//! A running server with a small router, and clients that say exactly what a test tells them to.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::StreamExt;
+use listen::{Answers, Fault, Limits, Listener, PeerAddr, SelfSigned, Server, Stopped, Tls, TlsConfig};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+/// No test waits longer for anything.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match timeout(PATIENCE, future).await {
+        Ok(done) => done,
+        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+    }
+}
+
+/// The answers of the tests: what the specification asks of every error.
+pub struct TestAnswers;
+
+fn error(status: StatusCode, message: &str, request_id: Option<&HeaderValue>) -> Response {
+    let id = request_id.and_then(|id| id.to_str().ok()).unwrap_or("made-here").to_owned();
+    let body = format!(
+        r#"{{"error":{{"code":"INVALID_REQUEST","message":"{message}","details":{{}},"requestId":"{id}"}}}}"#
+    );
+    let headers = [
+        ("content-type", "application/json; charset=utf-8".to_owned()),
+        ("x-request-id", id),
+        ("x-ratelimit-limit", "300".to_owned()),
+        ("x-ratelimit-remaining", "300".to_owned()),
+        ("x-ratelimit-reset", "1".to_owned()),
+    ];
+    (status, headers, body).into_response()
+}
+
+impl Answers for TestAnswers {
+    fn fault(&self, fault: Fault, request_id: Option<&HeaderValue>) -> Response {
+        error(fault.status(), &fault.to_string(), request_id)
+    }
+
+    fn moved(&self, _location: &str, request_id: Option<&HeaderValue>) -> Response {
+        error(StatusCode::MOVED_PERMANENTLY, "use HTTPS", request_id)
+    }
+}
+
+/// What tests see of the router from inside.
+#[derive(Default)]
+pub struct Inside {
+    /// Requests to `/hold` that have begun, and those that ended or were dropped.
+    pub held: AtomicUsize,
+    pub dropped: AtomicUsize,
+    pub changed: Notify,
+    /// Lets all of `/hold` go on.
+    pub release: CancellationToken,
+    /// Tells streams to end.
+    pub streams_end: CancellationToken,
+}
+
+impl Inside {
+    pub async fn until(&self, what: &str, enough: impl Fn(&Self) -> bool) {
+        let wait = async {
+            loop {
+                let changed = self.changed.notified();
+                if enough(self) {
+                    return;
+                }
+                // A change between the look and the wait is not missed, but a lost one must not hang the test.
+                let _ = timeout(Duration::from_millis(50), changed).await;
+            }
+        };
+        soon(what, wait).await;
+    }
+}
+
+struct Held(Arc<Inside>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Ordering::SeqCst);
+        self.0.changed.notify_waiters();
+    }
+}
+
+fn hold(inside: &Arc<Inside>) -> Held {
+    inside.held.fetch_add(1, Ordering::SeqCst);
+    inside.changed.notify_waiters();
+    Held(inside.clone())
+}
+
+pub fn router(inside: &Arc<Inside>) -> Router {
+    let (holding, streaming) = (inside.clone(), inside.clone());
+    let routes =
+        Router::new()
+            .route("/hello", get(|| async { "hello" }))
+            .route(
+                "/peer",
+                get(|request: Request| async move {
+                    request.extensions().get::<PeerAddr>().unwrap().0.to_string()
+                }),
+            )
+            .route("/echo", post(echo))
+            .route("/refuse", post(|| async { StatusCode::PAYLOAD_TOO_LARGE }))
+            .route("/big", get(big))
+            .route("/hold", get(move || hold_on(holding.clone())))
+            .route("/stream", get(move || stream(streaming.clone())));
+    routes.layer(axum::middleware::map_response(|mut response: Response| async move {
+        response.headers_mut().entry("x-request-id").or_insert(HeaderValue::from_static("router"));
+        response
+    }))
+}
+
+async fn echo(body: Body) -> Response {
+    match to_bytes(body, 64 * 1024 * 1024).await {
+        Ok(bytes) => format!("{} bytes", bytes.len()).into_response(),
+        Err(e) => error(StatusCode::BAD_REQUEST, &e.to_string(), Some(&HeaderValue::from_static("router"))),
+    }
+}
+
+/// As many MiB as the query says.
+async fn big(request: Request) -> Body {
+    let count: usize = request.uri().query().unwrap_or("1").parse().unwrap();
+    let piece = Bytes::from(vec![b'x'; 64 * 1024]);
+    let pieces =
+        futures_util::stream::iter((0..count * 16).map(move |_| Ok::<_, std::io::Error>(piece.clone())));
+    Body::from_stream(pieces)
+}
+
+async fn hold_on(inside: Arc<Inside>) -> &'static str {
+    let held = hold(&inside);
+    inside.release.cancelled().await;
+    drop(held);
+    "held"
+}
+
+/// One event, and then nothing until it is told to end.
+async fn stream(inside: Arc<Inside>) -> Response {
+    let held = hold(&inside);
+    let first = futures_util::stream::once(async { Ok::<_, std::io::Error>(Bytes::from("data: first\n\n")) });
+    let last = futures_util::stream::once(async move {
+        inside.streams_end.cancelled().await;
+        drop(held);
+        Ok(Bytes::from("data: last\n\n"))
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(first.chain(last))).into_response()
+}
+
+/// What a test listens with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Https,
+    Http,
+    Redirect { port: u16 },
+}
+
+pub struct Running {
+    pub address: SocketAddr,
+    pub inside: Arc<Inside>,
+    pub stop: CancellationToken,
+    pub task: JoinHandle<Stopped>,
+    pub tls: Option<Tls>,
+    _dir: tempfile::TempDir,
+}
+
+pub struct Start {
+    pub kind: Kind,
+    pub limits: Limits,
+    pub grace: Duration,
+    pub config: Option<TlsConfig>,
+}
+
+impl Start {
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, limits: Limits::default(), grace: PATIENCE, config: None }
+    }
+
+    pub fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
+        change(&mut self.limits);
+        self
+    }
+
+    pub async fn go(self) -> Running {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = listen::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let own =
+            SelfSigned { dir: dir.path().join("tls"), names: vec!["localhost".into(), "127.0.0.1".into()] };
+        let tls = (self.kind == Kind::Https)
+            .then(|| Tls::load(self.config.unwrap_or(TlsConfig::SelfSigned(own))).unwrap());
+        let listener = match (self.kind, &tls) {
+            (Kind::Redirect { port }, _) => {
+                Listener::Redirect { socket, host: "configured.example".into(), port }
+            }
+            (_, Some(tls)) => Listener::Https { socket, tls: tls.clone() },
+            (_, None) => Listener::Http { socket },
+        };
+        let (inside, stop) = (Arc::new(Inside::default()), CancellationToken::new());
+        let server = Server { router: router(&inside), answers: Arc::new(TestAnswers), limits: self.limits };
+        let task = tokio::spawn(listen::serve(server, vec![listener], stop.clone(), self.grace));
+        Running { address, inside, stop, task, tls, _dir: dir }
+    }
+}
+
+pub async fn start(kind: Kind) -> Running {
+    Start::new(kind).go().await
+}
+
+impl Running {
+    pub fn certificate(&self) -> PathBuf {
+        self.tls.as_ref().unwrap().certificate().file
+    }
+
+    pub async fn tcp(&self) -> TcpStream {
+        soon("connecting", TcpStream::connect(self.address)).await.unwrap()
+    }
+
+    pub async fn tls(&self, protocols: &[&str]) -> TlsStream<TcpStream> {
+        let certificate = CertificateDer::from_pem_file(self.certificate()).unwrap();
+        tls(self.tcp().await, certificate, protocols).await.unwrap()
+    }
+
+    /// A stream as the kind of server wants it.
+    pub async fn connect(&self) -> Box<dyn Stream> {
+        if self.tls.is_some() { Box::new(self.tls(&["http/1.1"]).await) } else { Box::new(self.tcp().await) }
+    }
+
+    pub async fn ended(self) -> Stopped {
+        self.stop.cancel();
+        soon("the server's end", self.task).await.unwrap()
+    }
+}
+
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+pub async fn tls(
+    tcp: TcpStream,
+    trusted: CertificateDer<'static>,
+    protocols: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from("localhost").unwrap();
+    soon("the handshake", tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp)).await
+}
+
+/// An answer as it came over the wire.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut all = self.headers.iter().filter(|(n, _)| n == name).map(|(_, value)| value.as_str());
+        let first = all.next();
+        assert!(all.next().is_none(), "{name} is there twice: {self:?}");
+        first
+    }
+}
+
+/// All that a client reads until the server closes.
+pub async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // A connection that is cut may end with an error; what came before counts.
+    let _ = soon("the end of the connection", stream.read_to_end(&mut bytes)).await;
+    bytes
+}
+
+pub async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: impl AsRef<[u8]>) {
+    soon("sending", stream.write_all(bytes.as_ref())).await.unwrap();
+    soon("flushing", stream.flush()).await.unwrap();
+}
+
+/// Reads one answer with a length; what follows stays unread.
+pub async fn one(stream: &mut (impl AsyncRead + Unpin)) -> Answer {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let byte = soon("a head", stream.read_u8()).await;
+        let so_far = head.escape_ascii().to_string();
+        head.push(byte.unwrap_or_else(|e| panic!("{e} after {so_far}")));
+    }
+    let mut answers = answers(&head, Bodies::Apart);
+    let mut answer = answers.remove(0);
+    let length = answer.header("content-length").map_or(0, |it| it.parse().unwrap());
+    let mut body = vec![0; length];
+    soon("a body", stream.read_exact(&mut body)).await.unwrap();
+    answer.body = String::from_utf8(body).unwrap();
+    answer
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Bodies {
+    /// Heads only are in the bytes.
+    Apart,
+    Inline,
+}
+
+/// Takes apart what was read: one answer after the other, each with a `content-length`.
+pub fn answers(mut bytes: &[u8], bodies: Bodies) -> Vec<Answer> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut parsed = httparse::Response::new(&mut headers);
+        let text = bytes.escape_ascii();
+        let status = parsed.parse(bytes).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let httparse::Status::Complete(length) = status else { panic!("half an answer: {text}") };
+        let own = |h: &httparse::Header<'_>| {
+            (h.name.to_ascii_lowercase(), String::from_utf8(h.value.to_vec()).unwrap())
+        };
+        let headers: Vec<_> = parsed.headers.iter().map(own).collect();
+        let mut answer = Answer { status: parsed.code.unwrap(), headers, body: String::new() };
+        bytes = &bytes[length..];
+        if bodies == Bodies::Inline {
+            let length = answer.header("content-length").map_or(0, |it| it.parse().unwrap());
+            let (body, after) = bytes.split_at_checked(length).expect("the whole body");
+            answer.body = String::from_utf8(body.to_vec()).unwrap();
+            bytes = after;
+        }
+        all.push(answer);
+    }
+    all
+}
+
+/// Says something on a new connection, and takes what comes back until it is closed.
+pub async fn talk(server: &Running, bytes: impl AsRef<[u8]>) -> Vec<Answer> {
+    let mut stream = server.connect().await;
+    send(&mut stream, bytes).await;
+    answers(&rest(&mut stream).await, Bodies::Inline)
+}
+
+/// An error as every error has to be.
+pub fn assert_error(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some("application/json; charset=utf-8"), "{answer:?}");
+    for header in ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "date"] {
+        assert!(answer.header(header).is_some(), "no {header}: {answer:?}");
+    }
+    let id = answer.header("x-request-id").expect("a request id");
+    assert!(answer.body.starts_with(r#"{"error":{"code":""#), "{answer:?}");
+    assert!(answer.body.ends_with(&format!(r#""requestId":"{id}"}}}}"#)), "{answer:?}");
+}
+
+pub type Http2 = (h2::client::SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>);
+
+/// An HTTP/2 client over what a server of this kind wants.
+pub async fn http2(server: &Running, builder: &h2::client::Builder) -> Http2 {
+    let stream: Box<dyn Stream> = match server.tls {
+        Some(_) => Box::new(server.tls(&["h2"]).await),
+        None => Box::new(server.tcp().await),
+    };
+    let (client, connection) = soon("HTTP/2", builder.handshake(stream)).await.unwrap();
+    let task = tokio::spawn(connection);
+    (soon("HTTP/2", client.ready()).await.unwrap(), task)
+}
+
+pub fn request(method: &str, path: &str) -> axum::http::Request<()> {
+    axum::http::Request::builder().method(method).uri(format!("https://localhost{path}")).body(()).unwrap()
+}
+
+/// Reads an HTTP/2 body to its end.
+pub async fn collect(mut body: h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
+    let mut all = Vec::new();
+    while let Some(piece) = soon("a piece of the body", body.data()).await {
+        let piece = piece?;
+        let _ = body.flow_control().release_capacity(piece.len());
+        all.extend_from_slice(&piece);
+    }
+    Ok(all)
+}
+
+/// One request over HTTP/2, as an [`Answer`].
+pub async fn exchange(
+    client: &mut h2::client::SendRequest<Bytes>,
+    request: axum::http::Request<()>,
+) -> Answer {
+    let (response, _) = client.send_request(request, true).unwrap();
+    let (parts, body) = soon("an answer", response).await.unwrap().into_parts();
+    let own =
+        |(n, v): (&axum::http::HeaderName, &HeaderValue)| (n.to_string(), v.to_str().unwrap().to_owned());
+    let headers = parts.headers.iter().map(own).collect();
+    let body = String::from_utf8(collect(body).await.unwrap()).unwrap();
+    Answer { status: parts.status.as_u16(), headers, body }
+}

@@ -1,0 +1,14 @@
+//! The listeners as clients see them: over real sockets on loopback, byte for byte where that matters.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod kit;
+
+mod flood;
+mod malformed;
+mod memory;
+mod protocol;
+mod redirect;
+mod reload;
+mod slow;
+mod stop;

@@ -1,0 +1,175 @@
+//! What works: both versions, however they were agreed on, kept connections, requests sent ahead.
+
+use std::sync::atomic::Ordering;
+
+use crate::kit::*;
+
+const HELLO: &str = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+#[tokio::test]
+async fn http_1_and_2_over_tls() {
+    let server = start(Kind::Https).await;
+    let mut old = server.tls(&["http/1.1"]).await;
+    send(&mut old, HELLO).await;
+    assert_eq!(one(&mut old).await.body, "hello");
+    let (mut new, _task) = http2(&server, &h2::client::Builder::new()).await;
+    let answer = exchange(&mut new, request("GET", "/hello")).await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "hello"));
+    // Both offered: the newer one is taken.
+    let both = server.tls(&["http/1.1", "h2"]).await;
+    assert_eq!(both.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+}
+
+/// A stream on which no protocol was agreed.
+async fn unagreed(server: &Running) -> Box<dyn Stream> {
+    if server.tls.is_some() { Box::new(server.tls(&[]).await) } else { Box::new(server.tcp().await) }
+}
+
+#[tokio::test]
+async fn without_alpn_the_first_bytes_decide() {
+    for kind in [Kind::Https, Kind::Http] {
+        let server = start(kind).await;
+        let mut old = unagreed(&server).await;
+        send(&mut old, HELLO).await;
+        assert_eq!(one(&mut old).await.body, "hello");
+        let (client, connection) = h2::client::handshake(unagreed(&server).await).await.unwrap();
+        let task = tokio::spawn(connection);
+        let mut client = client.ready().await.unwrap();
+        assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
+        drop(client);
+        soon("the end", task).await.unwrap().unwrap();
+        // Begins like HTTP/2 and is not.
+        let mut odd = unagreed(&server).await;
+        send(&mut odd, "PR").await;
+        send(&mut odd, "OPFIND /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        assert_eq!(one(&mut odd).await.status, 405);
+    }
+}
+
+#[tokio::test]
+async fn the_clients_address_is_known() {
+    let server = start(Kind::Https).await;
+    let mut stream = server.tls(&["http/1.1"]).await;
+    let address = stream.get_ref().0.local_addr().unwrap().to_string();
+    send(&mut stream, "GET /peer HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert_eq!(one(&mut stream).await.body, address);
+}
+
+#[tokio::test]
+async fn requests_sent_ahead_are_answered_in_order() {
+    let server = start(Kind::Http).await;
+    let ahead = [
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n7;x=y\r\nGET / H\r\n3\r\n\r\n\r\r\n0\r\nTrailer: x\r\n\r\n",
+        "\r\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    ];
+    let all = ahead.concat();
+    for step in [1, 2, 7, 100, all.len()] {
+        let mut stream = server.tcp().await;
+        stream.set_nodelay(true).unwrap();
+        for piece in all.as_bytes().chunks(step) {
+            send(&mut stream, piece).await;
+        }
+        let answers = answers(&rest(&mut stream).await, Bodies::Inline);
+        let bodies: Vec<_> = answers.iter().map(|it| it.body.as_str()).collect();
+        assert_eq!(bodies, ["5 bytes", "10 bytes", "hello", "0 bytes"], "in pieces of {step}");
+    }
+}
+
+#[tokio::test]
+async fn more_is_sent_ahead_than_is_held() {
+    let server = start(Kind::Http).await;
+    let stream = server.tcp().await;
+    let (mut reading, mut writing) = stream.into_split();
+    let count = 5000;
+    let writer = tokio::spawn(async move {
+        send(&mut writing, HELLO.repeat(count)).await;
+        writing
+    });
+    for _ in 0..count {
+        assert_eq!(one(&mut reading).await.body, "hello");
+    }
+    drop(soon("the writer", writer).await);
+}
+
+#[tokio::test]
+async fn old_clients_are_served() {
+    let server = start(Kind::Http).await;
+    let answers = talk(&server, "GET /hello HTTP/1.0\r\n\r\n").await;
+    assert_eq!((answers.len(), answers[0].body.as_str()), (1, "hello"));
+    let mut kept = server.tcp().await;
+    for _ in 0..2 {
+        send(&mut kept, "GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
+        assert_eq!(one(&mut kept).await.body, "hello");
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_asked_for() {
+    let server = start(Kind::Http).await;
+    let mut stream = server.tcp().await;
+    send(&mut stream, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+        .await;
+    assert_eq!(one(&mut stream).await.status, 100);
+    send(&mut stream, "abc").await;
+    assert_eq!(one(&mut stream).await.body, "3 bytes");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_ends_its_request() {
+    let server = start(Kind::Https).await;
+    let mut stream = server.tls(&["http/1.1"]).await;
+    send(&mut stream, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    server.inside.until("a request inside", |it| it.held.load(Ordering::SeqCst) == 1).await;
+    drop(stream);
+    server.inside.until("its end", |it| it.dropped.load(Ordering::SeqCst) == 1).await;
+
+    let (mut client, task) = http2(&server, &h2::client::Builder::new()).await;
+    let (response, _) = client.send_request(request("GET", "/hold"), true).unwrap();
+    server.inside.until("a request inside", |it| it.held.load(Ordering::SeqCst) == 2).await;
+    drop(response);
+    server.inside.until("its end", |it| it.dropped.load(Ordering::SeqCst) == 2).await;
+    task.abort();
+}
+
+#[tokio::test]
+async fn a_refused_upload_gets_its_answer() {
+    const LENGTH: usize = 100 * 1024 * 1024;
+    for kind in [Kind::Http, Kind::Https] {
+        let server = start(kind).await;
+        let mut stream = server.connect().await;
+        send(&mut stream, format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n"))
+            .await;
+        let piece = vec![0; 1024 * 1024];
+        // A client that sends all before it reads anything; it may be told in the middle that nobody listens any more.
+        let whole = async {
+            for _ in 0..LENGTH / piece.len() {
+                tokio::io::AsyncWriteExt::write_all(&mut stream, &piece).await?;
+            }
+            std::io::Result::Ok(())
+        };
+        soon("the upload", whole).await.unwrap();
+        assert_eq!(one(&mut stream).await.status, 413);
+    }
+}
+
+#[tokio::test]
+async fn streams_are_fast() {
+    const MIB: usize = 128;
+    let server = start(Kind::Https).await;
+    let begun = std::time::Instant::now();
+    let mut stream = server.tls(&["http/1.1"]).await;
+    send(&mut stream, format!("GET /big?{MIB} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).await;
+    assert!(rest(&mut stream).await.len() > MIB << 20);
+    let old = begun.elapsed();
+    let begun = std::time::Instant::now();
+    let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
+    let (response, _) = client.send_request(request("GET", &format!("/big?{MIB}")), true).unwrap();
+    let body = soon("an answer", response).await.unwrap().into_body();
+    assert_eq!(collect(body).await.unwrap().len(), MIB << 20);
+    let new = begun.elapsed();
+    println!("{MIB} MiB over TLS: HTTP/1.1 {old:?}, HTTP/2 {new:?}");
+    // 10 MB a second is promised; the machine may be busy with other things meanwhile.
+    assert!(old.as_secs() < 12 && new.as_secs() < 12, "{old:?} {new:?}");
+}

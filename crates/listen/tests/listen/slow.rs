@@ -1,0 +1,212 @@
+//! Clients that take their time are cut off in bounded time, and those that only wait are not.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::kit::*;
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Runs something that has to end by the server's doing.
+async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let begun = Instant::now();
+    let done = soon(what, work).await;
+    let took = begun.elapsed();
+    assert!(took >= SHORT / 2 && took < Duration::from_secs(8), "{what} took {took:?}");
+    done
+}
+
+#[tokio::test]
+async fn a_head_that_drips_is_answered_408() {
+    for kind in [Kind::Http, Kind::Https] {
+        let server = Start::new(kind).limits(|it| it.head_timeout = SHORT).go().await;
+        let (mut reading, mut writing) = tokio::io::split(server.connect().await);
+        let drip = tokio::spawn(async move {
+            let head = "GET /hello HTTP/1.1\r\nHost: a\r\n".to_owned() + &"a: b\r\n".repeat(10_000);
+            for byte in head.bytes() {
+                if writing.write_all(&[byte]).await.is_err() || writing.flush().await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let answer = bounded("the answer", one(&mut reading)).await;
+        assert_error(&answer, 408);
+        drip.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_let_go() {
+    let server = Start::new(Kind::Http).limits(|it| it.idle_timeout = SHORT).go().await;
+    let mut silent = server.tcp().await;
+    assert!(bounded("the end", rest(&mut silent)).await.is_empty());
+    let mut kept = server.tcp().await;
+    send(&mut kept, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(one(&mut kept).await.body, "hello");
+    assert!(bounded("the end", rest(&mut kept)).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_idle_time_begins_when_a_request_has_ended() {
+    let server = Start::new(Kind::Http).limits(|it| it.idle_timeout = 2 * SHORT).go().await;
+    let mut stream = server.tcp().await;
+    send(&mut stream, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    tokio::time::sleep(4 * SHORT).await;
+    server.inside.release.cancel();
+    assert_eq!(one(&mut stream).await.body, "held");
+    tokio::time::sleep(SHORT).await;
+    send(&mut stream, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(one(&mut stream).await.body, "hello");
+    assert!(bounded("the end", rest(&mut stream)).await.is_empty());
+}
+
+#[tokio::test]
+async fn half_a_preface_is_no_way_to_stay() {
+    let server = Start::new(Kind::Http).limits(|it| it.head_timeout = SHORT).go().await;
+    let mut stream = server.tcp().await;
+    send(&mut stream, "PRI * HT").await;
+    assert_error(&bounded("the answer", one(&mut stream)).await, 408);
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_come_is_not_waited_for() {
+    let server = Start::new(Kind::Https).limits(|it| it.handshake_timeout = SHORT).go().await;
+    let mut silent = server.tcp().await;
+    assert!(bounded("the end", rest(&mut silent)).await.is_empty());
+    let mut half = server.tcp().await;
+    send(&mut half, [0x16, 3, 1, 2, 0, 1]).await;
+    assert!(bounded("the end", rest(&mut half)).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_or_drips_is_not_waited_for() {
+    let limits = |it: &mut listen::Limits| {
+        it.body_timeout = SHORT;
+        it.body_min_bytes_per_second = 1000;
+    };
+    let server = Start::new(Kind::Http).limits(limits).go().await;
+    for framing in ["Content-Length: 100000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\nffff\r\n"] {
+        let mut stream = server.tcp().await;
+        send(&mut stream, format!("POST /echo HTTP/1.1\r\nHost: a\r\n{framing}")).await;
+        let answer = bounded("the answer", one(&mut stream)).await;
+        assert_error(&answer, 400);
+        assert!(answer.body.contains("too slowly"), "{answer:?}");
+
+        // 100 bytes a second are too few.
+        let (mut reading, mut writing) = server.tcp().await.into_split();
+        send(&mut writing, format!("POST /echo HTTP/1.1\r\nHost: a\r\n{framing}")).await;
+        let drip = tokio::spawn(async move {
+            while writing.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        assert_error(&bounded("the answer", one(&mut reading)).await, 400);
+        drip.abort();
+    }
+    let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
+    let (response, _sending) = client.send_request(request("POST", "/echo"), false).unwrap();
+    let response = bounded("the answer", response).await.unwrap();
+    assert_eq!(response.status(), 400);
+}
+
+#[tokio::test]
+async fn a_body_that_comes_slowly_but_well_is_taken() {
+    let limits = |it: &mut listen::Limits| {
+        it.body_timeout = SHORT;
+        it.body_min_bytes_per_second = 1000;
+    };
+    let server = Start::new(Kind::Http).limits(limits).go().await;
+    let mut stream = server.tcp().await;
+    send(&mut stream, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n").await;
+    let begun = Instant::now();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        send(&mut stream, [b'x'; 1000]).await;
+    }
+    assert!(begun.elapsed() > 2 * SHORT);
+    assert_eq!(one(&mut stream).await.body, "20000 bytes");
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_read_is_cut_off() {
+    for kind in [Kind::Http, Kind::Https] {
+        let server = Start::new(kind).limits(|it| it.write_timeout = Duration::from_secs(1)).go().await;
+        let mut stream = server.connect().await;
+        send(&mut stream, "GET /big?1000 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        // Only the server can end this: its counted connection goes.
+        let ended = server.stop.clone();
+        ended.cancel();
+        let stopped = soon("the server's end", server.task).await.unwrap();
+        assert_eq!(stopped.cut_off, 0, "it ended before the grace was over");
+        let mut sum = 0;
+        let mut scrap = vec![0; 1 << 20];
+        while let Ok(count @ 1..) = soon("what was on its way", stream.read(&mut scrap)).await {
+            sum += count;
+        }
+        assert!(sum < 50 << 20, "{sum} bytes were on their way");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_all() {
+    let server = Start::new(Kind::Https).limits(|it| it.write_timeout = Duration::from_secs(1)).go().await;
+    let mut stream = server.connect().await;
+    send(&mut stream, "GET /big?4 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    let mut sum = 0;
+    let mut scrap = vec![0; 64 * 1024];
+    let begun = Instant::now();
+    loop {
+        let count = soon("a piece", stream.read(&mut scrap)).await.unwrap();
+        if count == 0 {
+            break;
+        }
+        sum += count;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(sum > 4 << 20 && begun.elapsed() > Duration::from_secs(1), "{sum} in {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn an_idle_http_2_connection_is_told_to_go() {
+    let server = Start::new(Kind::Https).limits(|it| it.idle_timeout = SHORT).go().await;
+    let (mut client, task) = http2(&server, &h2::client::Builder::new()).await;
+    assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
+    let ended = bounded("the end", task).await.unwrap();
+    assert!(ended.is_ok() || ended.unwrap_err().is_go_away());
+}
+
+#[tokio::test]
+async fn a_stream_that_has_nothing_to_say_stays() {
+    let limits = |it: &mut listen::Limits| {
+        (it.idle_timeout, it.head_timeout, it.write_timeout, it.body_timeout) = (SHORT, SHORT, SHORT, SHORT);
+    };
+    let server = Start::new(Kind::Https).limits(limits).go().await;
+    let mut old = server.connect().await;
+    send(&mut old, "GET /stream HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
+    let (response, _) = client.send_request(request("GET", "/stream"), true).unwrap();
+    let new = soon("an answer", response).await.unwrap().into_body();
+    tokio::time::sleep(5 * SHORT).await;
+    server.inside.streams_end.cancel();
+    assert!(String::from_utf8(rest(&mut old).await).unwrap().contains("data: last"));
+    assert!(String::from_utf8(collect(new).await.unwrap()).unwrap().contains("data: last"));
+}
+
+#[tokio::test]
+async fn a_client_that_opens_no_window_is_cut_off() {
+    let server = Start::new(Kind::Http).limits(|it| it.write_timeout = SHORT).go().await;
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(0);
+    let (mut client, task) = http2(&server, &builder).await;
+    let mut bodies = Vec::new();
+    for _ in 0..10 {
+        let (response, _) = client.send_request(request("GET", "/big?1"), true).unwrap();
+        bodies.push(soon("a head", response).await.unwrap().into_body());
+    }
+    let _ = bounded("the end", task).await.unwrap();
+    for body in bodies {
+        assert!(collect(body).await.is_err());
+    }
+}

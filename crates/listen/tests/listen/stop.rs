@@ -1,0 +1,119 @@
+//! The orderly stop: nothing new, what is idle at once, what is going on in its own time, the rest when the grace is over.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use listen::Stopped;
+use tokio::net::TcpStream;
+
+use crate::kit::*;
+
+const CLEAN: Stopped = Stopped { cut_off: 0 };
+
+#[tokio::test]
+async fn idle_connections_are_closed_at_once() {
+    let server = start(Kind::Https).await;
+    let mut silent = server.tls(&["http/1.1"]).await;
+    let mut unspoken = server.tls(&[]).await;
+    let mut kept = server.tls(&["http/1.1"]).await;
+    send(&mut kept, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(one(&mut kept).await.body, "hello");
+    let mut half = server.tls(&["http/1.1"]).await;
+    send(&mut half, "GET /hello HT").await;
+    let bare = server.tcp().await;
+    let (mut client, task) = http2(&server, &h2::client::Builder::new()).await;
+    assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
+    let begun = Instant::now();
+    let address = server.address;
+    assert_eq!(server.ended().await, CLEAN);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    for stream in [&mut silent, &mut unspoken, &mut kept, &mut half] {
+        rest(stream).await;
+    }
+    let _ = soon("the HTTP/2 end", task).await.unwrap();
+    drop(bare);
+    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn what_is_going_on_is_finished() {
+    let server = start(Kind::Https).await;
+    let mut old = server.tls(&["http/1.1"]).await;
+    send(&mut old, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let (mut client, task) = http2(&server, &h2::client::Builder::new()).await;
+    let (response, _) = client.send_request(request("GET", "/hold"), true).unwrap();
+    server.inside.until("both inside", |it| it.held.load(Ordering::SeqCst) == 2).await;
+    let (inside, stop) = (server.inside.clone(), server.stop.clone());
+    stop.cancel();
+    // The one who was told to go away opens nothing more.
+    let refused = async {
+        loop {
+            let Ok(mut ready) = client.clone().ready().await else { return };
+            let Ok((response, _)) = ready.send_request(request("GET", "/hello"), true) else { return };
+            if response.await.is_err() {
+                return;
+            }
+        }
+    };
+    soon("the refusal", refused).await;
+    inside.release.cancel();
+    let answer = one(&mut old).await;
+    assert_eq!((answer.body.as_str(), answer.header("connection")), ("held", Some("close")));
+    let body = soon("the answer", response).await.unwrap().into_body();
+    assert_eq!(collect(body).await.unwrap(), b"held");
+    drop(client);
+    let _ = soon("the end", task).await.unwrap();
+    assert_eq!(soon("the server's end", server.task).await.unwrap(), CLEAN);
+}
+
+#[tokio::test]
+async fn streams_end_when_they_are_told() {
+    let server = start(Kind::Https).await;
+    let mut old = server.tls(&["http/1.1"]).await;
+    send(&mut old, "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
+    let (response, _) = client.send_request(request("GET", "/stream"), true).unwrap();
+    let new = soon("an answer", response).await.unwrap().into_body();
+    server.inside.until("both inside", |it| it.held.load(Ordering::SeqCst) == 2).await;
+    server.stop.cancel();
+    server.inside.streams_end.cancel();
+    let old = String::from_utf8(rest(&mut old).await).unwrap();
+    assert!(old.contains("data: last") && old.ends_with("0\r\n\r\n"), "{old}");
+    assert!(collect(new).await.unwrap().ends_with(b"data: last\n\n"));
+    drop(client);
+    assert_eq!(server.ended().await, CLEAN);
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_cut_off_after_the_grace() {
+    let mut start = Start::new(Kind::Https);
+    start.grace = Duration::from_millis(300);
+    let server = start.go().await;
+    let mut old = server.tls(&["http/1.1"]).await;
+    send(&mut old, "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
+    let (_response, _) = client.send_request(request("GET", "/hold"), true).unwrap();
+    server.inside.until("both inside", |it| it.held.load(Ordering::SeqCst) == 2).await;
+    let (inside, begun) = (server.inside.clone(), Instant::now());
+    let stopped = server.ended().await;
+    assert!(stopped.cut_off >= 2, "{stopped:?}");
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(inside.dropped.load(Ordering::SeqCst), 2, "their requests were dropped");
+    let old = String::from_utf8(rest(&mut old).await).unwrap();
+    assert!(
+        old.contains("data: first") && !old.ends_with("0\r\n\r\n"),
+        "the client sees that it is not whole"
+    );
+}
+
+#[tokio::test]
+async fn dropping_the_future_ends_everything() {
+    let server = start(Kind::Http).await;
+    let mut stream = server.tcp().await;
+    send(&mut stream, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    server.inside.until("a request inside", |it| it.held.load(Ordering::SeqCst) == 1).await;
+    server.task.abort();
+    server.inside.until("its end", |it| it.dropped.load(Ordering::SeqCst) == 1).await;
+    assert!(rest(&mut stream).await.is_empty());
+}
