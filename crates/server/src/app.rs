@@ -1,14 +1,15 @@
 //! Puts the parts together. The only place that names a driver.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use driver_oci::{OciDriver, Settings};
-use engine::{Clock, Engine, EngineSettings, Template};
+use engine::{Clock, Engine, EngineSettings, PoolTarget, Template};
 use image::{Catalogue, Image, Images};
-use rules::{Host, Overcommit};
+use rules::{ConfigRules, CreateInput, Host, Overcommit, sandbox_config};
 use store::SqliteStore;
 
 use crate::config::Config;
@@ -17,6 +18,7 @@ const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
 const LXCFS: &str = "/var/lib/lxcfs";
 /// Of the host's memory, for all sandboxes together: they run out of it before the host and the daemon do.
 const MEMORY_PERCENT: u64 = 90;
+const STORE: &str = "store.db";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// What one engine has to itself on this host.
@@ -29,32 +31,67 @@ pub struct Scope {
     pub slots: u32,
 }
 
-/// An engine on the host's own parts, with what it found.
-pub async fn open_engine(config: &Config, images: &Images, scope: &Scope) -> Result<(Engine, OciDriver)> {
+/// An engine and what it stands on.
+pub struct Opened {
+    pub engine: Engine,
+    pub driver: OciDriver,
+    pub store: Arc<SqliteStore>,
+}
+
+/// Whether sandboxes are kept ready. Only a server has use for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pool {
+    AsConfigured,
+    None,
+}
+
+/// An engine on the host's own parts.
+pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: Pool) -> Result<Opened> {
     make_private_dir(&scope.data_dir)?;
     let driver = OciDriver::new(driver_settings(config, scope)?)?;
-    let store = Arc::new(SqliteStore::open(scope.data_dir.join("store.db"))?);
+    let store = Arc::new(SqliteStore::open(scope.data_dir.join(STORE))?);
     let found = images.clone();
     let find = Arc::new(move |name: &str| found.get(name).map(|image| template(&image)));
     let settings = EngineSettings {
         capacity: capacity(config, &scope.data_dir)?,
-        // Only a server has use for sandboxes kept ready.
-        pool: std::collections::BTreeMap::new(),
+        pool: if pool == Pool::AsConfigured { pool_targets(config)? } else { BTreeMap::new() },
         concurrent_executions: config.limits.concurrent_executions,
         execution_queue: config.limits.execution_queue,
         paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
+        terminated_retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
         slots: scope.slots,
     };
     let (engine, recovered) =
-        Engine::open(Arc::new(driver.clone()), store, find, Clock::System, settings).await?;
+        Engine::open(Arc::new(driver.clone()), Arc::clone(&store) as _, find, Clock::System, settings)
+            .await?;
     tracing::info!(?recovered, "the engine is ready");
-    Ok((engine, driver))
+    Ok(Opened { engine, driver, store })
+}
+
+/// Members have the size of a create that names none: only such a create is served by them.
+fn pool_targets(config: &Config) -> Result<BTreeMap<String, PoolTarget>> {
+    let wanted = config.pool.iter().filter(|(_, count)| **count > 0);
+    wanted
+        .map(|(image, count)| {
+            let input = CreateInput { image: image.clone(), ..CreateInput::default() };
+            let resources = sandbox_config(input, &ConfigRules::default())
+                .with_context(|| format!("pool.\"{image}\""))?
+                .resources;
+            Ok((image.clone(), PoolTarget { count: *count, resources }))
+        })
+        .collect()
+}
+
+/// The records of this host's server, which may run meanwhile.
+pub fn open_store(config: &Config) -> Result<SqliteStore> {
+    make_private_dir(&config.data_dir)?;
+    Ok(SqliteStore::open(config.data_dir.join(STORE))?)
 }
 
 /// The names there are, with the sources that the configuration gives them.
 pub fn catalogue(config: &Config) -> Result<Catalogue> {
     let mut catalogue = Catalogue::default_set();
-    for (name, sources) in &config.images {
+    for (name, sources) in &config.images.named {
         catalogue.set(name, sources).with_context(|| format!("images.\"{name}\""))?;
     }
     Ok(catalogue)
@@ -69,7 +106,18 @@ pub fn open_images(config: &Config) -> Result<Images> {
 /// Whoever makes sandboxes holds this shared, for as long as a layer may be about to be used; whoever removes layers needs it
 /// alone.
 pub fn images_lock(config: &Config) -> Result<File> {
-    Ok(File::create(config.data_dir.join("images.lock"))?)
+    lock_file(&config.data_dir.join("images.lock"))
+}
+
+/// A file to lock, which only its owner can open: whoever could open it could hold it.
+pub fn lock_file(path: &Path) -> Result<File> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let mut options = File::options();
+    let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = open.with_context(|| format!("cannot open {}", path.display()))?;
+    // It may be there already, with another mode.
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// What the engine needs of an image.
@@ -175,7 +223,7 @@ pub fn total_memory_mb() -> Result<u64> {
     Ok(kilobytes / 1024)
 }
 
-fn make_private_dir(dir: &Path) -> Result<()> {
+pub fn make_private_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     // Containers' roots pass through here on the way to what is theirs.
     std::fs::DirBuilder::new()

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use rules::Scopes;
 
 /// Isolated Linux sandboxes on this machine.
 #[derive(Debug, Parser)]
@@ -30,6 +31,11 @@ pub struct Global {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Serve sandboxes over HTTPS, in the foreground
+    Serve(ServeArguments),
+    /// Create, list and revoke API keys, also while a server runs
+    #[command(subcommand)]
+    Key(KeyVerb),
     /// Say what this host has and lacks, and how to mend it
     Doctor,
     /// Run one command in a sandbox of its own, without a server, and remove it
@@ -37,6 +43,64 @@ pub enum Verb {
     /// List, fetch and remove images
     #[command(subcommand)]
     Image(ImageVerb),
+    /// Print the interface as an OpenAPI document
+    #[command(hide = true)]
+    Openapi,
+    /// Print what can be configured
+    #[command(subcommand, hide = true)]
+    Config(ConfigVerb),
+}
+
+#[derive(Debug, Default, Args)]
+pub struct ServeArguments {
+    /// Address and port of the service [default: 127.0.0.1:8443]
+    #[arg(long, value_name = "ADDR", env = "SANDBOXD_LISTEN")]
+    pub listen: Option<String>,
+    /// Address and port of the redirect to HTTPS; empty for none [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", env = "SANDBOXD_REDIRECT_LISTEN")]
+    pub redirect_listen: Option<String>,
+    /// Address and port of the metrics; empty for none [default: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDR", env = "SANDBOXD_METRICS_LISTEN")]
+    pub metrics_listen: Option<String>,
+    /// Before saying ready, fetch the default images that are not on this host
+    #[arg(long)]
+    pub fetch_images: bool,
+    /// Print the local key and a command to paste, not only at the first start
+    #[arg(long)]
+    pub show_key: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeyVerb {
+    /// Make a key and print it, alone; it cannot be shown again
+    Create {
+        /// Whose sandboxes the key sees; an account is there as soon as it has a key
+        #[arg(long, value_name = "NAME")]
+        account: String,
+        /// What the key may do: read, execute, write, admin, separated by commas
+        #[arg(long, value_name = "SCOPES")]
+        scopes: Scopes,
+        /// A note for people, such as who uses the key
+        #[arg(long, value_name = "TEXT")]
+        label: Option<String>,
+    },
+    /// Every key there is or was, without its secret
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a key invalid, within a second also on a server that runs
+    Revoke {
+        /// The key's identifier, as 'key list' shows it
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigVerb {
+    /// Every key with its type, default and meaning
+    Reference,
 }
 
 #[derive(Debug, Args)]

@@ -3,16 +3,23 @@
 //! A key that does not exist is an error that names the nearest one that does: a limit that was mistyped must not be a limit
 //! that is silently off.
 
+mod check;
 mod keys;
+mod reference;
+#[cfg(test)]
+mod tests;
 mod values;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
 
-use crate::cli::Global;
+use crate::cli::{Global, ServeArguments};
 
-pub use values::Config;
+pub use reference::reference;
+pub use values::{Config, Http, Log, LogFormat, Tls};
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";
 
@@ -30,8 +37,44 @@ pub fn load(global: &Global) -> Result<Config> {
     };
     flag(&global.data_dir, &mut config.data_dir);
     flag(&global.run_dir, &mut config.run_dir);
+    config.keep_apart();
     config.check()?;
     Ok(config)
+}
+
+impl Config {
+    /// Two services of one host have nothing in common: one whose data lies elsewhere has a run directory and a cgroup of its own
+    /// too, or each would take the other's sandboxes for strays.
+    fn keep_apart(&mut self) {
+        let usual = Self::default();
+        if self.data_dir == usual.data_dir {
+            return;
+        }
+        let dir = self.data_dir.canonicalize().unwrap_or_else(|_| self.data_dir.clone());
+        let digest = Sha256::digest(dir.as_os_str().as_bytes());
+        let tag: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        if self.run_dir == usual.run_dir {
+            self.run_dir = format!("{}-{tag}", usual.run_dir.display()).into();
+        }
+        if self.runtime.cgroup_parent == usual.runtime.cgroup_parent {
+            self.runtime.cgroup_parent = format!("{}-{tag}", usual.runtime.cgroup_parent);
+        }
+    }
+
+    /// Puts the flags of `serve` over what was read.
+    pub fn with_flags(mut self, flags: &ServeArguments) -> Result<Self> {
+        for (flag, place) in [
+            (&flags.listen, &mut self.http.listen),
+            (&flags.redirect_listen, &mut self.http.redirect_listen),
+            (&flags.metrics_listen, &mut self.metrics.listen),
+        ] {
+            if let Some(address) = flag {
+                place.clone_from(address);
+            }
+        }
+        self.check()?;
+        Ok(self)
+    }
 }
 
 fn read(path: &Path) -> Result<Config> {
@@ -45,40 +88,4 @@ fn parse(text: &str) -> Result<Config> {
         bail!("{unknown}");
     }
     Ok(toml::Value::Table(table).try_into()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_empty_file_is_the_defaults() {
-        let config = parse("").unwrap();
-        assert_eq!(config.limits.concurrent_executions, 3);
-        config.check().unwrap();
-    }
-
-    #[test]
-    fn a_mistyped_key_names_the_nearest() {
-        let error = parse("[capacity]\nmemroy_mb = 5").unwrap_err().to_string();
-        assert_eq!(error, "unknown key 'capacity.memroy_mb'; did you mean 'capacity.memory_mb'?");
-        let error = parse("[capasity]\ncpu = 5").unwrap_err().to_string();
-        assert_eq!(error, "unknown key 'capasity'; did you mean 'capacity'?");
-    }
-
-    #[test]
-    fn tables_that_map_image_names_take_any_name() {
-        let config = parse("[images]\n\"mine:1\" = [\"rootfs:/srv/mine\"]\n[pool]\n\"mine:1\" = 3").unwrap();
-        assert_eq!(config.images["mine:1"], ["rootfs:/srv/mine"]);
-        assert_eq!(config.pool["mine:1"], 3);
-    }
-
-    #[test]
-    fn values_are_checked_and_named() {
-        let error = parse("[runtime]\nuid_slots = 0").unwrap().check().unwrap_err().to_string();
-        assert!(error.contains("runtime.uid_slots") && error.contains('0'), "{error}");
-        let error = parse("[capacity]\novercommit_cpu = -1.0").unwrap().check().unwrap_err().to_string();
-        assert!(error.contains("capacity.overcommit_cpu"), "{error}");
-        assert!(parse("data_dir = \"here\"").unwrap().check().is_err());
-    }
 }

@@ -7,26 +7,32 @@ mod cli;
 mod commands;
 mod config;
 mod doctor;
+mod error;
+mod first_key;
+mod keyring;
+mod layers;
+mod limiter;
+mod logs;
+mod metrics;
+mod mint;
+mod notify;
+mod once;
+mod openapi;
 mod progress;
+mod proxies;
+mod room;
+mod routes;
+mod service;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Verb};
+use cli::{Cli, ConfigVerb, Verb};
+use config::Config;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("SANDBOXD_LOG")
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
-        )
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    match run(cli) {
+    match run(Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("sandboxd: {error:#}");
@@ -36,14 +42,35 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let config = config::load(&cli.global)?;
+    // What needs no configuration must not fail over one.
+    match cli.verb {
+        Verb::Openapi => return commands::openapi::run(),
+        Verb::Config(ConfigVerb::Reference) => return commands::config_reference::run(),
+        _ => {}
+    }
+    let mut config = config::load(&cli.global)?;
+    if let Verb::Serve(flags) = &cli.verb {
+        config = config.with_flags(flags)?;
+        logs::start(&config.log);
+    } else {
+        logs::start_quiet();
+    }
+    // As many workers as the host has processors: what waits for a disk or a runtime does so on threads of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = match cli.verb {
-        Verb::Doctor => Ok(doctor::run(&config)),
-        Verb::Run(arguments) => runtime.block_on(commands::run::run(&config, arguments)),
-        Verb::Image(verb) => runtime.block_on(commands::image::run(&config, verb)),
-    };
+    let code = runtime.block_on(carry_out(&config, cli.verb));
     // A write to a reader that does not read may never end; all that matters is done.
     runtime.shutdown_background();
     code
+}
+
+async fn carry_out(config: &Config, verb: Verb) -> anyhow::Result<ExitCode> {
+    match verb {
+        Verb::Serve(flags) => commands::serve::run(config, &flags).await,
+        Verb::Key(verb) => commands::key::run(config, verb).await,
+        Verb::Doctor => Ok(doctor::run(config)),
+        Verb::Run(arguments) => commands::run::run(config, arguments).await,
+        Verb::Image(verb) => commands::image::run(config, verb).await,
+        Verb::Openapi => commands::openapi::run(),
+        Verb::Config(ConfigVerb::Reference) => commands::config_reference::run(),
+    }
 }

@@ -18,18 +18,24 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 16] = [
+const LAYERS: [Layer; 18] = [
     layer("api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["api"], &[]),
     layer("store", &["api", "rules"], &[]),
+    layer("reader", &["api", "rules"], &[]),
     layer("image", &["api", "rules"], &[]),
     layer("net", &["api", "rules"], &[]),
     layer("driver", &["api", "rules", "guest-proto"], &[]),
     layer("driver-oci", &["api", "rules", "driver"], &["guest-proto"]),
     layer("engine", &["api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
+    layer("listen", &[], &[]),
     // Only the program that is put together from the parts names a kind of wall.
-    layer("sandboxd", &["api", "rules", "store", "image", "net", "driver", "driver-oci", "engine"], &[]),
+    layer(
+        "sandboxd",
+        &["api", "rules", "store", "image", "net", "driver", "driver-oci", "engine", "listen", "reader"],
+        &[],
+    ),
     layer("sandbox-agent", &["guest-proto"], &[]),
     layer("client", &["api"], &[]),
     layer("sbx", &["client"], &[]),
@@ -49,6 +55,8 @@ const ANY: &[&str] = &[
     "driver",
     "driver-oci",
     "engine",
+    "listen",
+    "reader",
     "client",
     "e2e",
 ];

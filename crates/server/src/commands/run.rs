@@ -19,7 +19,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::OUR_FAULT;
-use crate::app::{Scope, images_lock, open_engine, open_images, template};
+use crate::app::{Opened, Pool, Scope, images_lock, lock_file, open_engine, open_images, template};
 use crate::cli::RunArguments;
 use crate::config::Config;
 use crate::progress;
@@ -49,7 +49,7 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
         tracing::info!("{stand_in}");
     }
     let (_lock, scope) = take_place(config)?;
-    let (engine, driver) = open_engine(config, &images, &scope).await?;
+    let Opened { engine, driver, .. } = open_engine(config, &images, &scope, Pool::None).await?;
     let code = tokio::select! {
         code = create_and_execute(&engine, sandbox, template(&image), request) => code,
         stopped = told_to_stop() => stopped.map(ExitCode::from),
@@ -69,7 +69,7 @@ async fn create_and_execute(
     template: Template,
     request: ExecuteRequest,
 ) -> Result<ExitCode> {
-    let status = engine.create(ACCOUNT, sandbox, template).await?;
+    let status = engine.create(ACCOUNT, sandbox, template, None).await?;
     execute(engine, &status.record.id, request).await
 }
 
@@ -130,7 +130,7 @@ fn take_place(config: &Config) -> Result<(File, Scope)> {
     for place in 0..PLACES {
         let data_dir = config.data_dir.join(format!("once/{place}"));
         fs::create_dir_all(&data_dir)?;
-        let lock = File::create(data_dir.join("lock"))?;
+        let lock = lock_file(&data_dir.join("lock"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }

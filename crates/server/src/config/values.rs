@@ -1,9 +1,8 @@
-//! Every setting, its default and its bounds.
+//! Every setting and its default. What types cannot say of them is in `check`, what they are for in `reference`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 /// The whole file.
@@ -14,20 +13,91 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Sockets and the state of running sandboxes; on a file system that a reboot empties.
     pub run_dir: PathBuf,
+    pub http: Http,
     pub limits: Limits,
     pub capacity: Capacity,
     pub runtime: Runtime,
     pub retention: Retention,
-    /// Sources of an image, tried in order. Names of the default catalogue may be given other sources.
-    pub images: BTreeMap<String, Vec<String>>,
-    /// Sandboxes kept ready, by image.
+    pub metrics: Metrics,
+    pub log: Log,
+    pub images: ImageSources,
+    /// Sandboxes kept ready, by image. A table in the file takes the place of the default one.
     pub pool: BTreeMap<String, u32>,
 }
 
-/// What one sandbox may do.
+/// Where the service listens, and its certificate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Http {
+    pub listen: String,
+    /// Empty: none.
+    pub redirect_listen: String,
+    pub tls: Tls,
+    /// PEM files, for `tls = "files"`.
+    pub tls_cert: PathBuf,
+    pub tls_key: PathBuf,
+    /// In the self-signed certificate.
+    pub tls_names: Vec<String>,
+    /// Addresses and networks whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<String>,
+    pub max_connections: u32,
+}
+
+/// How the service is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tls {
+    /// With a certificate of our own making.
+    SelfSigned,
+    /// With the operator's certificate.
+    Files,
+    /// Not at all: somebody before us does it.
+    Off,
+}
+
+/// What the operator can count.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metrics {
+    /// Empty: none.
+    pub listen: String,
+}
+
+/// What the daemon says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Log {
+    pub format: LogFormat,
+    /// A level, or a filter as `tracing` has them.
+    pub level: String,
+}
+
+/// How a line of the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Sources of an image, tried in order. Names of the default catalogue may be given other sources.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageSources {
+    /// A create may name any image of any registry.
+    pub allow_any: bool,
+    #[serde(flatten)]
+    pub named: BTreeMap<String, Vec<String>>,
+}
+
+/// What one key and one sandbox may do. For the first four, which count a minute, 0 means no limit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
+    pub read_per_minute: u32,
+    pub write_per_minute: u32,
+    pub create_per_minute: u32,
+    pub execute_per_minute: u32,
     pub concurrent_executions: u32,
     pub execution_queue: u32,
     /// Kept of each stream of a buffered command.
@@ -74,6 +144,8 @@ pub struct Runtime {
 pub struct Retention {
     /// A paused sandbox is then terminated; 0 keeps it for ever.
     pub paused_days: u64,
+    /// A terminated sandbox is then forgotten; 0 keeps its record for ever.
+    pub terminated_days: u64,
 }
 
 impl Default for Config {
@@ -81,19 +153,60 @@ impl Default for Config {
         Self {
             data_dir: "/var/lib/sandboxd".into(),
             run_dir: "/run/sandboxd".into(),
+            http: Http::default(),
             limits: Limits::default(),
             capacity: Capacity::default(),
             runtime: Runtime::default(),
             retention: Retention::default(),
-            images: BTreeMap::new(),
-            pool: BTreeMap::new(),
+            metrics: Metrics::default(),
+            log: Log::default(),
+            images: ImageSources::default(),
+            // One that waits costs a third of a megabyte, and a create that finds none forty milliseconds: two are there for a
+            // person's first steps. An image that is not on this host is passed over.
+            pool: ["ubuntu:24.04", "python:3.12", "node:22"].map(|image| (image.to_owned(), 2)).into(),
         }
+    }
+}
+
+impl Default for Http {
+    /// On this host alone: who serves others chooses the address.
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8443".to_owned(),
+            redirect_listen: "127.0.0.1:8080".to_owned(),
+            tls: Tls::SelfSigned,
+            tls_cert: PathBuf::new(),
+            tls_key: PathBuf::new(),
+            tls_names: ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into(),
+            trusted_proxies: Vec::new(),
+            max_connections: 10_000,
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:9464".to_owned() }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".to_owned() }
     }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { concurrent_executions: 3, execution_queue: 0, max_output_bytes: 16 << 20 }
+        Self {
+            read_per_minute: 300,
+            write_per_minute: 60,
+            create_per_minute: 10,
+            execute_per_minute: 100,
+            concurrent_executions: 3,
+            execution_queue: 0,
+            max_output_bytes: 16 << 20,
+        }
     }
 }
 
@@ -130,45 +243,6 @@ impl Default for Runtime {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { paused_days: 30 }
-    }
-}
-
-impl Config {
-    /// What types cannot say. Each message names the key, what it got and what is allowed.
-    pub fn check(&self) -> Result<()> {
-        for (key, dir) in [("data_dir", &self.data_dir), ("run_dir", &self.run_dir)] {
-            ensure!(dir.is_absolute(), "{key} is '{}'; it must be an absolute path", dir.display());
-        }
-        let capacity = &self.capacity;
-        for (key, factor) in [
-            ("overcommit_cpu", capacity.overcommit_cpu),
-            ("overcommit_memory", capacity.overcommit_memory),
-            ("overcommit_disk", capacity.overcommit_disk),
-        ] {
-            ensure!(
-                factor.is_finite() && factor > 0.0,
-                "capacity.{key} is {factor}; it must be a number above 0"
-            );
-        }
-        let within = |key: &str, value: u64, low: u64, high: u64| {
-            ensure!((low..=high).contains(&value), "{key} is {value}; it must be {low} to {high}");
-            Ok(())
-        };
-        within("limits.concurrent_executions", self.limits.concurrent_executions.into(), 1, 200)?;
-        within("limits.execution_queue", self.limits.execution_queue.into(), 0, 10_000)?;
-        within("limits.max_output_bytes", self.limits.max_output_bytes as u64, 1024, 1 << 30)?;
-        within("runtime.pids_max", self.runtime.pids_max.into(), 16, 4_000_000)?;
-        within("runtime.uid_base", self.runtime.uid_base.into(), 65_536, 0xFFFE_0000)?;
-        let room = u64::from(u32::MAX - self.runtime.uid_base) / 65_536;
-        within("runtime.uid_slots", self.runtime.uid_slots.into(), 1, room)?;
-        let parent = &self.runtime.cgroup_parent;
-        ensure!(
-            !parent.is_empty()
-                && !parent.starts_with('/')
-                && !parent.split('/').any(|part| matches!(part, "" | "." | "..")),
-            "runtime.cgroup_parent is '{parent}'; it must be a relative path of plain names"
-        );
-        Ok(())
+        Self { paused_days: 30, terminated_days: 30 }
     }
 }

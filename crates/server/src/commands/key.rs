@@ -1,0 +1,120 @@
+//! `sandboxd key`: API keys, also while a server runs. A server hears of a change within a second.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use rules::TimeMs;
+use serde_json::json;
+use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
+
+use crate::app::open_store;
+use crate::cli::KeyVerb;
+use crate::config::Config;
+use crate::mint::{Order, new_text, now, register};
+
+pub async fn run(config: &Config, verb: KeyVerb) -> Result<ExitCode> {
+    let store = open_store(config)?;
+    let done = carry_out(&store, verb).await;
+    store.close().await;
+    done?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn carry_out(store: &SqliteStore, verb: KeyVerb) -> Result<()> {
+    match verb {
+        KeyVerb::Create { account, scopes, label } => {
+            let text = new_text();
+            register(store, &text, Order { account, scopes, label }).await?;
+            println!("{}", text.as_str());
+        }
+        KeyVerb::List { json: true } => {
+            let keys: Vec<_> = store.keys().await?.iter().map(as_json).collect();
+            println!("{}", serde_json::to_string_pretty(&keys)?);
+        }
+        KeyVerb::List { json: false } => print!("{}", table(&store.keys().await?)),
+        KeyVerb::Revoke { id } => {
+            let revoked =
+                store.commit(Batch::new().with(Write::RevokeKey { id: id.clone(), at: now() })).await;
+            match revoked {
+                Err(StoreError::NoSuchKey { .. }) => {
+                    bail!("there is no key '{id}'; 'sandboxd key list' shows those there are");
+                }
+                revoked => revoked?,
+            };
+            println!("{id} is revoked");
+        }
+    }
+    Ok(())
+}
+
+fn as_json(key: &KeyRecord) -> serde_json::Value {
+    json!({
+        "id": key.id,
+        "account": key.account,
+        "scopes": key.scopes.split(',').collect::<Vec<_>>(),
+        "label": key.name,
+        "begins": key.prefix_hint,
+        "createdAt": time(key.created_at),
+        "revokedAt": key.revoked_at.map(time),
+    })
+}
+
+fn time(at: TimeMs) -> api::Timestamp {
+    api::Timestamp(at.0)
+}
+
+/// Columns as wide as their widest cell; the last one, which people wrote, as it is.
+fn table(keys: &[KeyRecord]) -> String {
+    let heading = ["ID", "ACCOUNT", "SCOPES", "BEGINS", "CREATED", "REVOKED", "LABEL"].map(str::to_owned);
+    let rows: Vec<[String; 7]> = std::iter::once(heading).chain(keys.iter().map(cells)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn cells(key: &KeyRecord) -> [String; 7] {
+    [
+        key.id.clone(),
+        key.account.clone(),
+        key.scopes.clone(),
+        format!("{}…", key.prefix_hint),
+        time(key.created_at).to_string(),
+        key.revoked_at.map_or_else(|| "-".to_owned(), |at| time(at).to_string()),
+        key.name.clone().unwrap_or_default(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_their_headings() {
+        let key = |id: &str, name: Option<&str>, revoked_at| KeyRecord {
+            id: id.to_owned(),
+            hash: [0; 32],
+            account: "default".to_owned(),
+            scopes: "read,execute".to_owned(),
+            name: name.map(str::to_owned),
+            prefix_hint: "sbk_ab12".to_owned(),
+            created_at: TimeMs(0),
+            revoked_at,
+        };
+        let text = table(&[key("key_1", Some("for CI"), None), key("key_22", None, Some(TimeMs(1000)))]);
+        assert_eq!(
+            text,
+            "ID      ACCOUNT  SCOPES        BEGINS     CREATED                   REVOKED                   LABEL\n\
+             key_1   default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  -                         for CI\n\
+             key_22  default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  1970-01-01T00:00:01.000Z\n"
+        );
+    }
+}

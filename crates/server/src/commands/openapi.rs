@@ -1,0 +1,10 @@
+//! `sandboxd openapi`: the interface as a document, to standard output.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+pub fn run() -> Result<ExitCode> {
+    print!("{}", crate::routes::document());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,188 @@
+//! The parts of a server: what every request is served with, and the doors that requests come in by.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use engine::Engine;
+use image::Images;
+use listen::{Limits, Listener, SelfSigned, Server, TlsConfig};
+use rules::{ConfigRules, ExecuteRules, Rates};
+use store::SqliteStore;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::welcome;
+use crate::config::{Config, Http, Tls};
+use crate::keyring::Keyring;
+use crate::layers::Unrouted;
+use crate::limiter::Limiter;
+use crate::metrics::{self, Metrics};
+use crate::once::Once;
+use crate::routes;
+use crate::service::Service;
+
+/// A create that waits longer for its image is told to come back.
+const PULL_PATIENCE: Duration = Duration::from_secs(25);
+
+/// Everything that handlers share.
+pub async fn service(
+    config: &Config,
+    engine: Engine,
+    store: Arc<SqliteStore>,
+    images: Images,
+) -> Result<Arc<Service>> {
+    let limits = &config.limits;
+    Ok(Arc::new(Service {
+        engine,
+        keyring: Keyring::load(store.as_ref()).await?,
+        limiter: Limiter::new(Rates {
+            read: limits.read_per_minute,
+            write: limits.write_per_minute,
+            create: limits.create_per_minute,
+            execute: limits.execute_per_minute,
+        }),
+        once: Once::new(Arc::clone(&store) as _),
+        room: Default::default(),
+        store,
+        images,
+        allow_any_image: config.images.allow_any,
+        metrics: Metrics::new(),
+        config_rules: ConfigRules::default(),
+        execute_rules: ExecuteRules::default(),
+        max_output_bytes: limits.max_output_bytes,
+        pull_patience: PULL_PATIENCE,
+        trusted_proxies: config.http.proxies()?,
+        stopping: CancellationToken::new(),
+    }))
+}
+
+/// Addresses that are ours and a certificate that is good, where nobody is served yet.
+pub struct Doors {
+    listeners: Vec<Listener>,
+    metrics: Option<TcpListener>,
+    found: Found,
+}
+
+/// What there is to tell of doors.
+struct Found {
+    scheme: &'static str,
+    address: SocketAddr,
+    certificate: Option<PathBuf>,
+    metrics: Option<SocketAddr>,
+}
+
+/// Doors that are served.
+pub struct Open {
+    found: Found,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Doors {
+    /// Fails where an address is taken or a certificate is none; then nothing is held.
+    pub fn bind(config: &Config) -> Result<Self> {
+        let bind = |key: &'static str, address: SocketAddr| {
+            listen::bind(address).map_err(|error| anyhow!("{key}: {error}"))
+        };
+        let http = &config.http;
+        let socket = bind("http.listen", http.listen_address()?)?;
+        let address = socket.local_addr()?;
+        let metrics = match config.metrics.address()?.map(|address| bind("metrics.listen", address)) {
+            // Nobody asked for this very address: another service of this host has it, and this one can do without.
+            Some(Err(error)) if config.metrics.is_usual() => {
+                tracing::warn!(%error, "no metrics; set metrics.listen to have them, or to \"\" to do without");
+                None
+            }
+            metrics => metrics.transpose()?,
+        };
+        let mut found = Found {
+            scheme: "http",
+            address,
+            certificate: None,
+            metrics: metrics.as_ref().map(TcpListener::local_addr).transpose()?,
+        };
+        let Some(tls) = tls(config) else {
+            // Without TLS there is nothing to be redirected to.
+            return Ok(Self { listeners: vec![Listener::Http { socket }], metrics, found });
+        };
+        let tls = listen::Tls::load(tls)?;
+        found.scheme = "https";
+        found.certificate = (http.tls == Tls::SelfSigned).then(|| tls.certificate().file);
+        let mut listeners = vec![Listener::Https { socket, tls }];
+        if let Some(redirect) = http.redirect_address()? {
+            let socket = bind("http.redirect_listen", redirect)?;
+            listeners.push(Listener::Redirect { socket, host: name(http, address), port: address.port() });
+        }
+        Ok(Self { listeners, metrics, found })
+    }
+
+    /// Begins to serve.
+    pub fn open(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Open {
+        let server = Server {
+            router: routes::router(Arc::clone(service)),
+            answers: Arc::new(Unrouted(Arc::clone(service))),
+            limits: Limits { max_connections: config.http.max_connections as usize, ..Limits::default() },
+        };
+        let (listeners, stop) = (self.listeners, service.stopping.clone());
+        let serving = async move {
+            listen::serve(server, listeners, stop, grace).await;
+        };
+        let mut tasks = vec![tokio::spawn(serving)];
+        if let Some(socket) = self.metrics {
+            let service = Arc::clone(service);
+            tasks.push(tokio::spawn(async move {
+                metrics::serve(socket, &service.metrics, service.engine.clone(), service.stopping.clone())
+                    .await;
+            }));
+        }
+        Open { found: self.found, tasks }
+    }
+}
+
+impl Open {
+    pub fn url(&self) -> String {
+        welcome::url(self.found.scheme, self.found.address)
+    }
+
+    /// For clients to trust, where nobody they know vouches for it.
+    pub fn certificate(&self) -> Option<PathBuf> {
+        self.found.certificate.clone()
+    }
+
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.found.metrics
+    }
+
+    /// Once the service is told to stop: waits until nobody is served any more.
+    pub async fn closed(self) {
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a listener did not end in good order");
+            }
+        }
+    }
+}
+
+fn tls(config: &Config) -> Option<TlsConfig> {
+    let http = &config.http;
+    match http.tls {
+        Tls::SelfSigned => Some(TlsConfig::SelfSigned(SelfSigned {
+            dir: config.data_dir.join("tls"),
+            names: http.tls_names.clone(),
+        })),
+        Tls::Files => Some(TlsConfig::Own { certificate: http.tls_cert.clone(), key: http.tls_key.clone() }),
+        Tls::Off => None,
+    }
+}
+
+/// What a redirect names where the request names no host.
+fn name(http: &Http, address: SocketAddr) -> String {
+    let own = address.ip();
+    if own.is_unspecified() {
+        return http.tls_names.first().cloned().unwrap_or_else(|| "localhost".to_owned());
+    }
+    own.to_string()
+}

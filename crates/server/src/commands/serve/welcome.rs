@@ -1,0 +1,149 @@
+//! What a server says on standard output once it serves: where it is, and how to make a first step.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::first_key::LocalKey;
+
+/// What is known once all listeners are there.
+#[derive(Debug)]
+pub struct Welcome<'a> {
+    pub url: String,
+    /// For curl to trust; none where it knows the certificate, or there is none.
+    pub certificate: Option<PathBuf>,
+    pub metrics: Option<SocketAddr>,
+    pub key: &'a LocalKey,
+    pub show_key: bool,
+}
+
+/// How a person on this host reaches a listener.
+pub fn url(scheme: &str, address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
+}
+
+impl Welcome<'_> {
+    /// The first line is for programs too: tests and scripts wait for it.
+    pub fn text(&self) -> String {
+        let mut text = format!("sandboxd is ready at {}\n", self.url);
+        let mut line = |name: &str, value: &str| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name}: {value}");
+        };
+        line("docs", &format!("{}/docs", self.url));
+        if let Some(address) = self.metrics {
+            line("metrics", &format!("{}/metrics", url("http", address)));
+        }
+        if let Some(certificate) = &self.certificate {
+            line("certificate", &certificate.display().to_string());
+        }
+        match self.key {
+            LocalKey::New { file, .. } | LocalKey::Kept { file, .. } => {
+                line("key file", &file.display().to_string());
+            }
+            LocalKey::None => line("key", "none of ours; 'sandboxd key create' makes one"),
+        }
+        match self.key {
+            LocalKey::New { text: key, .. } => {
+                line("key", key.as_str());
+                if !self.show_key {
+                    line(
+                        "note",
+                        "the key is for account 'default' with every scope, and is not printed again",
+                    );
+                }
+            }
+            LocalKey::Kept { text: key, .. } if self.show_key => line("key", key.as_str()),
+            LocalKey::Kept { .. } | LocalKey::None => {}
+        }
+        if self.show_key {
+            text.push_str(&self.first_steps());
+        }
+        text
+    }
+
+    /// Commands to paste into a shell: one makes a sandbox, one runs something in it.
+    fn first_steps(&self) -> String {
+        let (LocalKey::New { text: key, .. } | LocalKey::Kept { text: key, .. }) = self.key else {
+            return String::new();
+        };
+        let trust = match &self.certificate {
+            Some(path) => format!(" --cacert {}", quoted(&path.display().to_string())),
+            None => String::new(),
+        };
+        let url = &self.url;
+        let curl = format!(
+            "curl -sS{trust} -H 'Authorization: Bearer {}' -H 'Content-Type: application/json'",
+            key.as_str()
+        );
+        format!(
+            r#"
+To try it, paste this into a shell:
+
+id=$({curl} \
+  -d '{{"image": "ubuntu:24.04"}}' {url}/v1/sandboxes | sed -n 's/.*"id": *"\(sb_[a-z0-9]*\)".*/\1/p')
+{curl} \
+  -d '{{"command": "echo hello from $(hostname)"}}' -w '\n' {url}/v1/sandboxes/$id/execute
+
+"#
+        )
+    }
+}
+
+/// As one word of a shell.
+fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::KeyText;
+
+    use super::*;
+
+    fn welcome(key: &LocalKey, show_key: bool) -> String {
+        let url = url("https", "0.0.0.0:8443".parse().unwrap());
+        let certificate = Some(PathBuf::from("/var/lib/my data/tls/tls-cert.pem"));
+        Welcome { url, certificate, metrics: None, key, show_key }.text()
+    }
+
+    fn key() -> (KeyText, PathBuf) {
+        (KeyText::format([7; 32]), "/d/local.key".into())
+    }
+
+    #[test]
+    fn an_address_for_all_is_shown_as_one_that_can_be_asked() {
+        assert_eq!(url("http", "0.0.0.0:80".parse().unwrap()), "http://127.0.0.1:80");
+        assert_eq!(url("https", "[::]:443".parse().unwrap()), "https://[::1]:443");
+        assert_eq!(url("https", "192.0.2.1:443".parse().unwrap()), "https://192.0.2.1:443");
+    }
+
+    #[test]
+    fn the_key_is_shown_at_the_first_start_and_to_who_asks() {
+        let (text, file) = key();
+        let shown = text.as_str().to_owned();
+        let new = LocalKey::New { text: text.clone(), file: file.clone() };
+        let kept = LocalKey::Kept { text, file };
+        assert_eq!(welcome(&new, false).matches(&shown).count(), 1);
+        assert_eq!(welcome(&kept, false).matches(&shown).count(), 0);
+        assert!(welcome(&kept, false).contains("/d/local.key"));
+        // Alone, and in each of the two commands.
+        assert_eq!(welcome(&kept, true).matches(&shown).count(), 3);
+        assert!(welcome(&LocalKey::None, true).contains("key create"));
+        assert!(welcome(&kept, true).starts_with("sandboxd is ready at https://127.0.0.1:8443\n"));
+    }
+
+    #[test]
+    fn a_path_is_one_word_of_the_command() {
+        let (text, file) = key();
+        let said = welcome(&LocalKey::Kept { text, file }, true);
+        assert!(said.contains("--cacert '/var/lib/my data/tls/tls-cert.pem' -H"), "{said}");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

@@ -1,0 +1,156 @@
+//! What the types of the settings cannot say. Each message names the key, what it got and what is allowed.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use tracing_subscriber::EnvFilter;
+
+use super::values::{Config, Http, Tls};
+use crate::proxies::TrustedProxies;
+
+impl Config {
+    /// Refuses a value that is out of its range.
+    pub fn check(&self) -> Result<()> {
+        for (key, dir) in [("data_dir", &self.data_dir), ("run_dir", &self.run_dir)] {
+            ensure!(dir.is_absolute(), "{key} is '{}'; it must be an absolute path", dir.display());
+        }
+        self.http.check()?;
+        optional_address("metrics.listen", &self.metrics.listen)?;
+        let level = &self.log.level;
+        ensure!(
+            EnvFilter::builder().parse(level).is_ok() && !level.trim().is_empty(),
+            "log.level is '{level}'; it must be error, warn, info, debug or trace, or a filter such as 'info,engine=debug'"
+        );
+        self.check_capacity()?;
+        self.check_limits()?;
+        self.check_runtime()?;
+        for (image, count) in &self.pool {
+            within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
+        }
+        Ok(())
+    }
+
+    fn check_capacity(&self) -> Result<()> {
+        let capacity = &self.capacity;
+        for (key, factor) in [
+            ("overcommit_cpu", capacity.overcommit_cpu),
+            ("overcommit_memory", capacity.overcommit_memory),
+            ("overcommit_disk", capacity.overcommit_disk),
+        ] {
+            ensure!(
+                factor.is_finite() && factor > 0.0,
+                "capacity.{key} is {factor}; it must be a number above 0"
+            );
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<()> {
+        let limits = &self.limits;
+        for (key, count) in [
+            ("limits.read_per_minute", limits.read_per_minute),
+            ("limits.write_per_minute", limits.write_per_minute),
+            ("limits.create_per_minute", limits.create_per_minute),
+            ("limits.execute_per_minute", limits.execute_per_minute),
+        ] {
+            within(key, count.into(), 0, PER_MINUTE_MAX)?;
+        }
+        within("limits.concurrent_executions", limits.concurrent_executions.into(), 1, 200)?;
+        within("limits.execution_queue", limits.execution_queue.into(), 0, 10_000)?;
+        within("limits.max_output_bytes", limits.max_output_bytes as u64, 1024, 1 << 30)
+    }
+
+    fn check_runtime(&self) -> Result<()> {
+        within("runtime.pids_max", self.runtime.pids_max.into(), 16, 4_000_000)?;
+        within("runtime.uid_base", self.runtime.uid_base.into(), 65_536, 0xFFFE_0000)?;
+        let room = u64::from(u32::MAX - self.runtime.uid_base) / 65_536;
+        within("runtime.uid_slots", self.runtime.uid_slots.into(), 1, room)?;
+        let parent = &self.runtime.cgroup_parent;
+        ensure!(
+            !parent.is_empty()
+                && !parent.starts_with('/')
+                && !parent.split('/').any(|part| matches!(part, "" | "." | "..")),
+            "runtime.cgroup_parent is '{parent}'; it must be a relative path of plain names"
+        );
+        Ok(())
+    }
+}
+
+/// Each counted request is remembered for a minute: this bounds the memory of one key.
+const PER_MINUTE_MAX: u64 = 1_000_000;
+
+impl Http {
+    fn check(&self) -> Result<()> {
+        self.listen_address()?;
+        self.redirect_address()?;
+        for (key, path) in [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key)] {
+            let given = path != Path::new("");
+            match self.tls {
+                Tls::Files => {
+                    ensure!(
+                        given,
+                        "http.{key} is missing; http.tls = \"files\" needs the path of a PEM file"
+                    );
+                }
+                Tls::SelfSigned | Tls::Off => {
+                    ensure!(!given, "http.{key} is given; it has a meaning only with http.tls = \"files\"");
+                }
+            }
+        }
+        ensure!(
+            self.tls != Tls::SelfSigned || !self.tls_names.is_empty(),
+            "http.tls_names is empty; a certificate needs a name or an address"
+        );
+        self.proxies()?;
+        ensure!(
+            self.tls != Tls::Off
+                || !self.trusted_proxies.is_empty()
+                || self.listen_address()?.ip().is_loopback(),
+            "http.listen is '{}' with http.tls = \"off\"; beyond loopback that is for a proxy, which http.trusted_proxies must name",
+            self.listen
+        );
+        within("http.max_connections", self.max_connections.into(), 1, 1_000_000)
+    }
+
+    pub fn listen_address(&self) -> Result<SocketAddr> {
+        address("http.listen", &self.listen)
+    }
+
+    pub fn redirect_address(&self) -> Result<Option<SocketAddr>> {
+        optional_address("http.redirect_listen", &self.redirect_listen)
+    }
+
+    pub fn proxies(&self) -> Result<TrustedProxies> {
+        TrustedProxies::parse(&self.trusted_proxies).context("in http.trusted_proxies")
+    }
+}
+
+impl super::values::Metrics {
+    /// Whether it is where every service has it that was not told otherwise.
+    pub fn is_usual(&self) -> bool {
+        self.listen == Self::default().listen
+    }
+
+    pub fn address(&self) -> Result<Option<SocketAddr>> {
+        optional_address("metrics.listen", &self.listen)
+    }
+}
+
+fn optional_address(key: &str, text: &str) -> Result<Option<SocketAddr>> {
+    if text.is_empty() { Ok(None) } else { address(key, text).map(Some) }
+}
+
+fn address(key: &str, text: &str) -> Result<SocketAddr> {
+    match text.parse() {
+        Ok(address) => Ok(address),
+        Err(_) => {
+            bail!("{key} is '{text}'; it must be an address and a port, such as 127.0.0.1:8443 or [::]:443")
+        }
+    }
+}
+
+fn within(key: &str, value: u64, low: u64, high: u64) -> Result<()> {
+    ensure!((low..=high).contains(&value), "{key} is {value}; it must be {low} to {high}");
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! `docs/configuration.md`, made of the defaults that hold and a line for each key. `config reference` prints it.
+//!
+//! Tests see to it that every key has one line, every line a key, and that the checked-in file is this text.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+use toml::Value;
+
+use super::values::Config;
+use crate::cli::Cli;
+
+const HEAD: &str = "\
+# Configuration
+
+<!-- Printed by `sandboxd config reference`; a test compares. Change crates/server/src/config/ instead. -->
+
+The file is TOML, at `/etc/sandboxd/config.toml` or where `--config` or `SANDBOXD_CONFIG` says. It may be missing: every key
+has a default. A flag goes over the environment, the environment over the file, the file over the default. A key that does not
+exist is an error that names the nearest one that does, and a value out of its range stops the start with a message that says
+what is allowed. Changes take effect at the next start; only certificate files are read again when they change.
+
+| Flag | Environment | Key |
+|---|---|---|
+";
+
+/// What is no key of the file, or has another name there.
+const KEY_OF_FLAG: [(&str, &str); 5] = [
+    ("data-dir", "`data_dir`"),
+    ("run-dir", "`run_dir`"),
+    ("listen", "`http.listen`"),
+    ("redirect-listen", "`http.redirect_listen`"),
+    ("metrics-listen", "`metrics.listen`"),
+];
+
+struct Table {
+    /// Empty for the keys above all tables.
+    name: &'static str,
+    about: &'static str,
+    /// Key, type, meaning.
+    rows: &'static [(&'static str, &'static str, &'static str)],
+    /// Keys that the operator names: how they are shown, type, meaning.
+    free: Option<(&'static str, &'static str, &'static str)>,
+}
+
+const TABLES: [Table; 10] = [
+    Table {
+        name: "",
+        about: "Where things are.",
+        rows: &[
+            (
+                "data_dir",
+                "path",
+                "Disks, images, records, certificate and first key. Survives a reboot. Has to be absolute.",
+            ),
+            (
+                "run_dir",
+                "path",
+                "Sockets and the state of running sandboxes. Belongs on a file system that a reboot empties. Has to be absolute. With another `data_dir` it is, unless set, one of its own beside the usual one.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "http",
+        about: "Where the service listens, and its certificate.",
+        rows: &[
+            (
+                "listen",
+                "address",
+                "Address and port of the service, as `0.0.0.0:443` or `[::]:443`. Port 0 takes a free one.",
+            ),
+            (
+                "redirect_listen",
+                "address",
+                "Plain HTTP here is answered with a redirect to HTTPS. `\"\"` turns it off.",
+            ),
+            (
+                "tls",
+                "`\"self-signed\"`, `\"files\"` or `\"off\"`",
+                "`\"self-signed\"` makes a certificate at the first start. `\"files\"` takes yours from `tls_cert` and `tls_key`. `\"off\"` speaks plain HTTP, for use behind a proxy on this host or one that `trusted_proxies` names; there is no redirect then.",
+            ),
+            (
+                "tls_cert",
+                "path",
+                "PEM file with your certificate and those between it and its root. Read again when it changes.",
+            ),
+            ("tls_key", "path", "PEM file with its private key."),
+            ("tls_names", "list of names", "Names and addresses in the self-signed certificate."),
+            (
+                "trusted_proxies",
+                "list of networks",
+                "Addresses or networks, as `10.0.0.0/8`, of proxies whose `X-Forwarded-For` is believed in the log. Nothing is decided by it.",
+            ),
+            (
+                "max_connections",
+                "count, 1 to 1000000",
+                "Connections open at once. Further ones are closed as soon as they come.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "limits",
+        about: "What one key and one sandbox may do. `0` means no limit for the four that count a minute.",
+        rows: &[
+            ("read_per_minute", "count, 0 to 1000000", "GET requests of a key in any 60 s."),
+            (
+                "write_per_minute",
+                "count, 0 to 1000000",
+                "All other requests of a key but execute, in any 60 s. Creating counts here too.",
+            ),
+            ("create_per_minute", "count, 0 to 1000000", "Sandboxes that a key may create in any 60 s."),
+            ("execute_per_minute", "count, 0 to 1000000", "Commands in one sandbox in any 60 s."),
+            ("concurrent_executions", "count, 1 to 200", "Commands that run at once in a sandbox."),
+            (
+                "execution_queue",
+                "count, 0 to 10000",
+                "Commands that wait in front of them; further ones get 429.",
+            ),
+            (
+                "max_output_bytes",
+                "bytes, 1024 to 1073741824",
+                "Kept of each stream of a buffered command; past it the first and the last half.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "capacity",
+        about: "What all sandboxes together may have. A create that does not fit gets 503.",
+        rows: &[
+            ("cpu", "vCPUs", "Processors there are to give. `0`: those of the host."),
+            ("memory_mb", "MB", "Memory there is to give. `0`: that of the host."),
+            (
+                "disk_mb",
+                "MB",
+                "Disk there is to give. `0`: the size of the file system that holds `data_dir`.",
+            ),
+            ("overcommit_cpu", "factor above 0", "Processors are given away so many times."),
+            (
+                "overcommit_memory",
+                "factor above 0",
+                "Memory is given away so many times. Whatever it says, sandboxes together never get more than 90 % of the host's.",
+            ),
+            (
+                "overcommit_disk",
+                "factor above 0",
+                "Disk is given away so many times. Above 1, sandboxes that fill their disks can fill the host's.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "runtime",
+        about: "The walls.",
+        rows: &[
+            (
+                "path",
+                "program",
+                "An OCI runtime, by name or path. `\"auto\"` takes the first of runc, crun and runsc that is installed.",
+            ),
+            (
+                "args",
+                "list of strings",
+                "Its arguments before the verb, such as `--platform=systrap` for runsc.",
+            ),
+            ("agent", "path", "The static program `sandbox-agent`. `\"auto\"`: beside this program."),
+            (
+                "cgroup_parent",
+                "relative path",
+                "The cgroup that holds all sandboxes. With another `data_dir` it is, unless set, one of its own.",
+            ),
+            (
+                "uid_base",
+                "id, 65536 to 4294836224",
+                "First host user id of sandboxes. Each takes 65,536 ids from here upwards. Keep `/etc/subuid` clear of them.",
+            ),
+            (
+                "uid_slots",
+                "count",
+                "How many such ranges there are: at most so many sandboxes exist at once.",
+            ),
+            ("pids_max", "count, 16 to 4000000", "Processes and threads of one sandbox."),
+            (
+                "lxcfs",
+                "`\"auto\"`, `\"off\"` or directory",
+                "A running lxcfs shows programs inside the sandbox's own memory and processors.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "retention",
+        about: "How long things are kept.",
+        rows: &[
+            (
+                "paused_days",
+                "days",
+                "A sandbox that stays paused so long is terminated. `0` keeps it for ever.",
+            ),
+            (
+                "terminated_days",
+                "days",
+                "Records and events of terminated sandboxes stay in lists so long. `0` keeps them for ever.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "metrics",
+        about: "For Prometheus.",
+        rows: &[(
+            "listen",
+            "address",
+            "Plain HTTP, without a key, at `/metrics`: keep it on loopback or a private network. `\"\"` turns it off.",
+        )],
+        free: None,
+    },
+    Table {
+        name: "log",
+        about: "What the daemon says on standard error.",
+        rows: &[
+            ("format", "`\"text\"` or `\"json\"`", "How a line is written."),
+            (
+                "level",
+                "filter",
+                "`error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,engine=debug`. The environment variable `SANDBOXD_LOG` goes over it. What the HTTP/2 library says below `error` is left out, unless the filter names `h2`. At `info` each request is a line but reads that went well, which are at `debug`.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "images",
+        about: "Sources of images by name; see [images.md](images.md). Names of the default catalogue may be given other sources.",
+        rows: &[(
+            "allow_any",
+            "true or false",
+            "Lets a create name any image of a registry, as `registry.example.com/team/mine:3`, that no catalogue has.",
+        )],
+        free: Some(("\"NAME\"", "list of sources", "Tried in order.")),
+    },
+    Table {
+        name: "pool",
+        about: "Sandboxes made ahead, by image, so that a create is fast. This table takes the place of the default one as a whole: `pool = {}` keeps none. An image that is not on this host is passed over until it is.",
+        rows: &[],
+        free: Some(("\"NAME\"", "count, 0 to 1000", "Kept ready of this image, in the default size.")),
+    },
+];
+
+/// The whole text.
+pub fn reference() -> Result<String> {
+    let defaults = toml::Table::try_from(Config::default())?;
+    let mut text = HEAD.to_owned();
+    flags(&mut text)?;
+    for table in &TABLES {
+        let values = match table.name {
+            "" => &defaults,
+            name => defaults.get(name).and_then(Value::as_table).context("a table that is no table")?,
+        };
+        let heading =
+            if table.name.is_empty() { "Top level".to_owned() } else { format!("[{}]", table.name) };
+        write!(text, "\n## {heading}\n\n{}\n\n", table.about)?;
+        text.push_str("| Key | Type | Default | What it is |\n|---|---|---|---|\n");
+        for (key, kind, about) in table.rows {
+            let default = values.get(*key).with_context(|| format!("no key {key}"))?;
+            writeln!(text, "| `{key}` | {kind} | `{default}` | {about} |")?;
+        }
+        if let Some((shown, kind, about)) = table.free {
+            let named = table.rows.iter().map(|(key, _, _)| *key).collect::<Vec<_>>();
+            let own: Vec<String> = values
+                .iter()
+                .filter(|(key, _)| !named.contains(&key.as_str()))
+                .map(|(key, value)| format!("`\"{key}\" = {value}`"))
+                .collect();
+            let default = if own.is_empty() { "none".to_owned() } else { own.join(", ") };
+            writeln!(text, "| `{shown}` | {kind} | {default} | {about} |")?;
+        }
+    }
+    Ok(text)
+}
+
+/// Those of every command and those of `serve` that have a variable or a key.
+fn flags(text: &mut String) -> Result<()> {
+    let program = Cli::command();
+    let serve = program.find_subcommand("serve").context("no command serve")?;
+    for flag in program.get_arguments().chain(serve.get_arguments()) {
+        let (Some(long), Some(variable)) = (flag.get_long(), flag.get_env()) else { continue };
+        let value = flag.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+        let key = KEY_OF_FLAG.iter().find(|(flag, _)| *flag == long).map_or("", |(_, key)| key);
+        writeln!(text, "| `--{long} {value}` | `{}` | {key} |", variable.to_string_lossy())?;
+    }
+    writeln!(text, "| | `SANDBOXD_LOG` | `log.level` |")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_one_row_and_every_row_a_key() {
+        let defaults = toml::Table::try_from(Config::default()).unwrap();
+        let mut keys: Vec<String> = Vec::new();
+        for (name, value) in &defaults {
+            match value {
+                Value::Table(_) if name == "pool" => {}
+                Value::Table(table) => keys.extend(table.keys().map(|key| format!("{name}.{key}"))),
+                _ => keys.push(format!(".{name}")),
+            }
+        }
+        let row =
+            |table: &Table| table.rows.iter().map(|(key, ..)| format!("{}.{key}", table.name)).collect();
+        let mut rows: Vec<String> = TABLES.iter().flat_map::<Vec<String>, _>(row).collect();
+        keys.sort();
+        rows.sort();
+        assert_eq!(keys, rows);
+        assert!(TABLES.iter().any(|table| table.name == "pool" && table.free.is_some()));
+    }
+
+    #[test]
+    fn the_checked_in_file_is_this_text() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let file = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            file == reference().unwrap(),
+            "docs/configuration.md is not what it should be; run: target/bin/sandboxd config reference > docs/configuration.md"
+        );
+    }
+}

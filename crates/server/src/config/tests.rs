@@ -1,0 +1,139 @@
+//! Reading, defaults, bounds.
+
+use super::values::{LogFormat, Tls};
+use super::*;
+
+#[test]
+fn an_empty_file_is_the_defaults() {
+    let config = parse("").unwrap();
+    assert_eq!(config.limits.concurrent_executions, 3);
+    config.check().unwrap();
+}
+
+#[test]
+fn a_mistyped_key_names_the_nearest() {
+    let error = parse("[capacity]\nmemroy_mb = 5").unwrap_err().to_string();
+    assert_eq!(error, "unknown key 'capacity.memroy_mb'; did you mean 'capacity.memory_mb'?");
+    let error = parse("[capasity]\ncpu = 5").unwrap_err().to_string();
+    assert_eq!(error, "unknown key 'capasity'; did you mean 'capacity'?");
+}
+
+#[test]
+fn tables_that_map_image_names_take_any_name() {
+    let config = parse("[images]\n\"mine:1\" = [\"rootfs:/srv/mine\"]\n[pool]\n\"mine:1\" = 3").unwrap();
+    assert_eq!(config.images.named["mine:1"], ["rootfs:/srv/mine"]);
+    assert_eq!(config.pool["mine:1"], 3);
+}
+
+#[test]
+fn values_are_checked_and_named() {
+    let error = parse("[runtime]\nuid_slots = 0").unwrap().check().unwrap_err().to_string();
+    assert!(error.contains("runtime.uid_slots") && error.contains('0'), "{error}");
+    let error = parse("[capacity]\novercommit_cpu = -1.0").unwrap().check().unwrap_err().to_string();
+    assert!(error.contains("capacity.overcommit_cpu"), "{error}");
+    assert!(parse("data_dir = \"here\"").unwrap().check().is_err());
+}
+
+#[test]
+fn the_default_pool_is_replaced_as_a_whole() {
+    assert_eq!(parse("").unwrap().pool.len(), 3);
+    assert!(parse("pool = {}").unwrap().pool.is_empty());
+    assert_eq!(parse("[pool]\n\"mine:1\" = 3").unwrap().pool.len(), 1);
+}
+
+#[test]
+fn every_table_is_read() {
+    let text = r#"
+        [http]
+        listen = "[::]:443"
+        redirect_listen = ""
+        tls = "files"
+        tls_cert = "/etc/ssl/x.pem"
+        tls_key = "/etc/ssl/x.key"
+        max_connections = 5
+        [limits]
+        read_per_minute = 0
+        [retention]
+        terminated_days = 1
+        [metrics]
+        listen = ""
+        [log]
+        format = "json"
+        level = "warn,engine=debug"
+        [images]
+        allow_any = true
+    "#;
+    let config = parse(text).unwrap();
+    config.check().unwrap();
+    assert_eq!(config.http.tls, Tls::Files);
+    assert_eq!(config.http.redirect_address().unwrap(), None);
+    assert_eq!(config.http.listen_address().unwrap().port(), 443);
+    assert_eq!(config.metrics.address().unwrap(), None);
+    assert_eq!((config.limits.read_per_minute, config.limits.write_per_minute), (0, 60));
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert!(config.images.allow_any && config.images.named.is_empty());
+}
+
+/// What is wrong, and two words that the message has to have.
+#[test]
+fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
+    let cases = [
+        ("[http]\nlisten = \"8443\"", "http.listen", "127.0.0.1:8443"),
+        ("[http]\nredirect_listen = \"localhost\"", "http.redirect_listen", "an address and a port"),
+        ("[http]\ntls = \"files\"", "http.tls_cert", "PEM"),
+        ("[http]\ntls_cert = \"/x\"", "http.tls_cert", "files"),
+        ("[http]\ntls_names = []", "http.tls_names", "name"),
+        ("[http]\ntls = \"off\"\ntrusted_proxies = [\"10.0.0.0/40\"]", "http.trusted_proxies", "10.0.0.0/40"),
+        ("[http]\ntls = \"off\"\nlisten = \"0.0.0.0:80\"", "http.listen", "trusted_proxies"),
+        ("[http]\nmax_connections = 0", "http.max_connections", "1 to 1000000"),
+        ("[limits]\nread_per_minute = 1000001", "limits.read_per_minute", "0 to 1000000"),
+        ("[log]\nlevel = \"loud=very\"", "log.level", "error, warn"),
+        ("[metrics]\nlisten = \"x\"", "metrics.listen", "port"),
+        ("[pool]\n\"a:1\" = 5000", "pool.\"a:1\"", "0 to 1000"),
+    ];
+    for (text, one, two) in cases {
+        let error = parse(text).unwrap().check().unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains(one) && error.contains(two), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_choice_that_is_not_there_names_those_that_are() {
+    let error = parse("[http]\ntls = \"on\"").unwrap_err().to_string();
+    assert!(error.contains("self-signed") && error.contains("on"), "{error}");
+    let error = parse("[log]\nformat = \"xml\"").unwrap_err().to_string();
+    assert!(error.contains("text") && error.contains("json"), "{error}");
+}
+
+#[test]
+fn flags_go_over_the_file() {
+    let flags = ServeArguments {
+        listen: Some("127.0.0.1:1".to_owned()),
+        metrics_listen: Some(String::new()),
+        ..ServeArguments::default()
+    };
+    let config = parse("[http]\nlisten = \"127.0.0.1:2\"").unwrap().with_flags(&flags).unwrap();
+    assert_eq!(config.http.listen, "127.0.0.1:1");
+    assert_eq!(config.metrics.listen, "");
+    assert_eq!(config.http.redirect_listen, "127.0.0.1:8080");
+    let flags = ServeArguments { listen: Some("x".to_owned()), ..ServeArguments::default() };
+    assert!(Config::default().with_flags(&flags).is_err());
+}
+
+#[test]
+fn a_service_elsewhere_keeps_apart() {
+    let moved = |to: &str| {
+        let mut config = Config { data_dir: to.into(), ..Config::default() };
+        config.keep_apart();
+        (config.run_dir, config.runtime.cgroup_parent)
+    };
+    let usual = Config::default();
+    assert_eq!(moved("/var/lib/sandboxd"), (usual.run_dir.clone(), usual.runtime.cgroup_parent.clone()));
+    let (one, two) = (moved("/srv/one"), moved("/srv/two"));
+    assert!(one.0 != two.0 && one.1 != two.1 && one.0 != usual.run_dir);
+    assert_eq!(moved("/srv/one"), one);
+    let mut own = Config { data_dir: "/srv/one".into(), run_dir: "/run/own".into(), ..Config::default() };
+    own.keep_apart();
+    assert_eq!(own.run_dir, std::path::Path::new("/run/own"));
+}

@@ -1,0 +1,92 @@
+use engine::EngineError;
+use image::{Failure, FailureKind, ImageError};
+use rules::{Operation, Refusal, TimeMs};
+use serde_json::json;
+
+use super::*;
+
+const ID: Option<&str> = Some("sb_aaaaaaaa");
+
+fn row(error: EngineError, during: During) -> (u16, &'static str, Option<u64>) {
+    let told = of_engine(error, ID, during);
+    assert_eq!(told.details["sandboxId"], "sb_aaaaaaaa");
+    (told.status().as_u16(), told.code.as_str(), told.retry_after_s)
+}
+
+#[test]
+fn every_fault_of_the_engine_has_its_row() {
+    let driver = || EngineError::Driver(driver::DriverError::failed("start", "secret path"));
+    let refused = EngineError::Refused(Refusal::InvalidState {
+        state: api::SandboxState::Paused,
+        operation: Operation::Pause,
+        allowed: &[api::SandboxState::Running],
+    });
+    assert_eq!(row(refused, During::Other), (409, "INVALID_STATE", None));
+    assert_eq!(
+        row(EngineError::NotFound { terminated: None }, During::Other),
+        (404, "SANDBOX_NOT_FOUND", None)
+    );
+    assert_eq!(
+        row(EngineError::Refused(Refusal::NotFound), During::Execute),
+        (404, "SANDBOX_NOT_FOUND", None)
+    );
+    let never = EngineError::NeverStarted(rules::NeverStarted { timeout_ms: 5 });
+    assert_eq!(row(never, During::Execute), (408, "EXECUTION_TIMEOUT", None));
+    assert_eq!(row(EngineError::NoSlot(5), During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
+    assert_eq!(row(EngineError::Stopping, During::Execute), (503, "RESOURCE_EXHAUSTED", Some(5)));
+    let full =
+        driver::DriverError::Exhausted { what: "disk", source: std::io::ErrorKind::StorageFull.into() };
+    assert_eq!(row(EngineError::Driver(full), During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
+    assert_eq!(row(driver(), During::Execute), (502, "EXECUTION_ERROR", None));
+    assert_eq!(row(driver(), During::Other), (500, "INTERNAL_ERROR", None));
+    assert_eq!(
+        row(EngineError::Agent(engine::LinkError::Closed), During::Execute),
+        (502, "EXECUTION_ERROR", None)
+    );
+    assert_eq!(row(EngineError::Store(StoreError::Closed), During::Execute), (500, "INTERNAL_ERROR", None));
+    assert_eq!(row(EngineError::TaskLost, During::Other), (500, "INTERNAL_ERROR", None));
+    // What really happened is for the log.
+    let told = of_engine(driver(), ID, During::Other);
+    assert!(!told.message.contains("secret") && told.cause.unwrap().contains("secret"));
+}
+
+#[test]
+fn the_owner_of_a_terminated_sandbox_hears_when_and_why() {
+    let told = not_found("sb_aaaaaaaa", Some((TimeMs(0), "timeout".to_owned())));
+    let details = json!({"sandboxId": "sb_aaaaaaaa", "state": "terminated", "terminatedAt": "1970-01-01T00:00:00.000Z", "reason": "timeout"});
+    assert_eq!(Value::Object(told.details), details);
+    assert_eq!(
+        told.message,
+        "sandbox 'sb_aaaaaaaa' was terminated at 1970-01-01T00:00:00.000Z, reason 'timeout'"
+    );
+    assert_eq!(not_found("x\r\ny", None).message, r"there is no sandbox 'x\r\ny'");
+}
+
+#[test]
+fn whether_another_try_helps_decides_what_is_told_of_an_image() {
+    let failed = |kinds: &[FailureKind]| {
+        let failure = |&kind| Failure { source_text: "a".to_owned(), kind, reason: "b".to_owned() };
+        let error =
+            ImageError::AllFailed { name: "x".to_owned(), failures: kinds.iter().map(failure).collect() };
+        let told = ApiError::from(error);
+        (told.code, told.retry_after_s)
+    };
+    use FailureKind::{Denied, Io, NotFound, Refused, TooBig, Tool, Unreachable};
+    for temporary in [&[Unreachable][..], &[NotFound, Unreachable], &[Io, TooBig], &[Tool]] {
+        assert_eq!(failed(temporary), (ErrorCode::ResourceExhausted, Some(30)), "{temporary:?}");
+    }
+    for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig]] {
+        assert_eq!(failed(lasting), (ErrorCode::InvalidConfig, None), "{lasting:?}");
+    }
+    let store = ApiError::from(ImageError::Store { what: "a".to_owned(), reason: "b".to_owned() });
+    assert_eq!((store.code, store.status()), (ErrorCode::InternalError, StatusCode::INTERNAL_SERVER_ERROR));
+}
+
+#[test]
+fn a_response_has_its_status_and_carries_itself() {
+    let response = ApiError::new(ErrorCode::InvalidRequest, "x")
+        .with_status(StatusCode::PAYLOAD_TOO_LARGE)
+        .into_response();
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(response.extensions().get::<ApiError>().unwrap().message, "x");
+}

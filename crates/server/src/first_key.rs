@@ -1,0 +1,125 @@
+//! The key that the first start makes, for whoever sits at this machine. Called by `serve`.
+//!
+//! Its text is in a file that only root can read. The file is written first: a start that dies between file and store is made
+//! good by the next one, which registers what the file has. A file that somebody removed is not made again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rules::{KeyText, Scopes};
+use store::Store;
+
+use crate::keyring;
+use crate::mint::{Order, new_text, register};
+
+const FILE: &str = "local.key";
+const ACCOUNT: &str = "default";
+const LABEL: &str = "made at the first start";
+
+/// The local key, as far as there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalKey {
+    /// Made just now.
+    New { text: KeyText, file: PathBuf },
+    /// From an earlier start.
+    Kept { text: KeyText, file: PathBuf },
+    /// There are keys, but no file of ours.
+    None,
+}
+
+/// Finds the local key or makes it.
+pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
+    let file = data_dir.join(FILE);
+    let keys = store.keys().await?;
+    match std::fs::read_to_string(&file) {
+        Ok(text) => {
+            let text = KeyText::parse(text.trim())
+                .with_context(|| format!("{} holds no key; remove it, or put one there", file.display()))?;
+            let hash = keyring::hash_of(&text);
+            match keys.iter().find(|key| key.hash == hash) {
+                Some(key) if key.revoked_at.is_some() => {
+                    tracing::warn!(id = key.id, file = %file.display(), "the local key was revoked; remove its file");
+                    Ok(LocalKey::None)
+                }
+                Some(_) => Ok(LocalKey::Kept { text, file }),
+                None => {
+                    register(store, &text, order()).await?;
+                    Ok(LocalKey::Kept { text, file })
+                }
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && keys.is_empty() => {
+            let text = new_text();
+            write_private(data_dir, &file, text.as_str())
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            register(store, &text, order()).await?;
+            Ok(LocalKey::New { text, file })
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(LocalKey::None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+    }
+}
+
+fn order() -> Order {
+    Order { account: ACCOUNT.to_owned(), scopes: Scopes::ALL, label: Some(LABEL.to_owned()) }
+}
+
+/// There as a whole or not at all, also after a power loss.
+fn write_private(dir: &Path, path: &Path, text: &str) -> std::io::Result<()> {
+    let draft = path.with_extension("key.new");
+    let _ = std::fs::remove_file(&draft);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rules::TimeMs;
+    use store::{Batch, MemoryStore, Write as StoreWrite};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_start_makes_it_and_later_ones_find_it() {
+        let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
+        let LocalKey::New { text, file } = first_key(&store, dir.path()).await.unwrap() else { panic!() };
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let kept = LocalKey::Kept { text: text.clone(), file: file.clone() };
+        assert_eq!(first_key(&store, dir.path()).await.unwrap(), kept);
+        assert_eq!(store.keys().await.unwrap().len(), 1);
+
+        // As after a death between file and store.
+        let other = MemoryStore::new();
+        assert_eq!(first_key(&other, dir.path()).await.unwrap(), kept);
+        assert_eq!(other.keys().await.unwrap()[0].hash, keyring::hash_of(&text));
+    }
+
+    #[tokio::test]
+    async fn what_an_operator_took_away_stays_away() {
+        let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
+        let LocalKey::New { file, .. } = first_key(&store, dir.path()).await.unwrap() else { panic!() };
+        let id = store.keys().await.unwrap()[0].id.clone();
+        store.commit(Batch::new().with(StoreWrite::RevokeKey { id, at: TimeMs(1) })).await.unwrap();
+        assert_eq!(first_key(&store, dir.path()).await.unwrap(), LocalKey::None);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(first_key(&store, dir.path()).await.unwrap(), LocalKey::None);
+        assert!(!file.exists());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_holds_something_else_is_named() {
+        let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
+        std::fs::write(dir.path().join(FILE), "my shopping list").unwrap();
+        let error = format!("{:#}", first_key(&store, dir.path()).await.unwrap_err());
+        assert!(error.contains(FILE) && !error.contains("shopping"), "{error}");
+        assert!(store.keys().await.unwrap().is_empty());
+    }
+}

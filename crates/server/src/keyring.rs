@@ -1,0 +1,145 @@
+//! The keys that are valid now, in memory, so that no request waits for the store to be let in.
+//!
+//! The layers ask [`Keyring::find`]; `layers::tend` calls [`Keyring::refresh`] several times a second, which is how the
+//! running server hears of keys that the command line made or revoked. A refresh that fails leaves the keys as they were.
+//! A key that is none of those, but has a key's checksum, may have been made a moment ago: [`Keyring::look_again`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rules::{KeyText, Scopes};
+use sha2::{Digest, Sha256};
+use store::{KeyRecord, Store, StoreError};
+use subtle::ConstantTimeEq;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// So often, at most, strangers make the store be asked.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// Longer texts are no keys, and not worth a hash.
+const LONGEST: usize = 128;
+
+/// Who a request is from. Extension of every request that needed a key.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub account: Arc<str>,
+    pub key_id: Arc<str>,
+    pub scopes: Scopes,
+}
+
+/// The keys that are valid.
+#[derive(Debug)]
+pub struct Keyring {
+    keys: RwLock<Keys>,
+    /// When strangers last made us look, from before that look.
+    looked: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct Keys {
+    /// Of the store, from before they were read.
+    version: u64,
+    /// By the start of the hash. The start alone decides how long a search takes, and nobody can choose a key by it.
+    known: HashMap<u64, Vec<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    hash: [u8; 32],
+    caller: Caller,
+}
+
+/// What of a key is stored.
+pub fn hash_of(key: &KeyText) -> [u8; 32] {
+    Sha256::digest(key.as_str().as_bytes()).into()
+}
+
+impl Keyring {
+    pub async fn load(store: &dyn Store) -> Result<Self, StoreError> {
+        let keys = Keys::read(store, store.keys_version().await?).await?;
+        Ok(Self { keys: RwLock::new(keys), looked: Mutex::default() })
+    }
+
+    /// Reads the keys again if any was made or revoked since. Answers whether it did.
+    pub async fn refresh(&self, store: &dyn Store) -> Result<bool, StoreError> {
+        let version = store.keys_version().await?;
+        if version == self.keys.read().unwrap_or_else(PoisonError::into_inner).version {
+            return Ok(false);
+        }
+        let keys = Keys::read(store, version).await?;
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        Ok(true)
+    }
+
+    /// For a text that was not found: whether it might be found now. Many strangers share one look, and wait for it.
+    pub async fn look_again(&self, text: &str, store: &dyn Store) -> bool {
+        if KeyText::parse(text).is_err() {
+            return false;
+        }
+        let asked = Instant::now();
+        let mut looked = self.looked.lock().await;
+        if looked.is_none_or(|last| last < asked) {
+            if let Some(last) = *looked {
+                tokio::time::sleep_until(last + BETWEEN_LOOKS).await;
+            }
+            *looked = Some(Instant::now());
+            if let Err(error) = self.refresh(store).await {
+                tracing::error!(%error, "the keys cannot be read for a key that is not known");
+            }
+        }
+        drop(looked);
+        self.find(text).is_some()
+    }
+
+    /// Whose key a text is, if it is a valid one. Its checksum is for people and not looked at: to make it costs more than
+    /// the hash, and whatever is not a key has no hash that is known.
+    pub fn find(&self, text: &str) -> Option<Caller> {
+        if text.len() > LONGEST {
+            return None;
+        }
+        self.find_hash(&Sha256::digest(text.as_bytes()).into())
+    }
+
+    fn find_hash(&self, hash: &[u8; 32]) -> Option<Caller> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let alike = keys.known.get(&start(hash))?;
+        alike.iter().find(|known| known.hash.ct_eq(hash).into()).map(|known| known.caller.clone())
+    }
+}
+
+impl Keys {
+    async fn read(store: &dyn Store, version: u64) -> Result<Self, StoreError> {
+        let mut known: HashMap<u64, Vec<Known>> = HashMap::new();
+        for record in store.keys().await?.into_iter().filter(|record| record.revoked_at.is_none()) {
+            if let Some(key) = Known::of(&record) {
+                known.entry(start(&key.hash)).or_default().push(key);
+            }
+        }
+        Ok(Self { version, known })
+    }
+}
+
+impl Known {
+    /// Nothing, if this version does not know the scopes: a key may not do more than it says, nor something else.
+    fn of(record: &KeyRecord) -> Option<Self> {
+        let scopes = match record.scopes.parse() {
+            Ok(scopes) => scopes,
+            Err(error) => {
+                tracing::warn!(key_id = %record.id, %error, "a key is left out; make a new one in its place");
+                return None;
+            }
+        };
+        let (account, key_id) = (record.account.as_str().into(), record.id.as_str().into());
+        Some(Self { hash: record.hash, caller: Caller { account, key_id, scopes } })
+    }
+}
+
+fn start(hash: &[u8; 32]) -> u64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash[..8]);
+    u64::from_le_bytes(first)
+}
+
+#[cfg(test)]
+mod tests;

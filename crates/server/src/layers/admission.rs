@@ -1,0 +1,138 @@
+//! Whether a request is let in: its key, the key's scopes, and the limits, in this order. No I/O.
+
+use std::borrow::Cow;
+
+use api::{ErrorCode, SandboxId};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, header};
+use rules::{Charge, Endpoint};
+
+use super::{Access, Rule};
+use crate::error::ApiError;
+use crate::keyring::{Caller, Keyring};
+use crate::limiter::Shown;
+use crate::service::Service;
+
+const SCHEME: &str = "bearer";
+
+/// What became of a request at the door.
+pub struct Admitted {
+    /// Known also of many that were refused.
+    pub caller: Option<Caller>,
+    pub shown: Shown,
+    pub refusal: Option<ApiError>,
+}
+
+impl Admitted {
+    pub fn is_unauthorized(&self) -> bool {
+        self.refusal.as_ref().is_some_and(|error| error.code == ErrorCode::Unauthorized)
+    }
+
+    /// The key that was sent and is not known.
+    pub fn strange_key(&self, headers: &HeaderMap) -> Option<String> {
+        if self.is_unauthorized() { bearer(headers).ok().map(str::to_owned) } else { None }
+    }
+}
+
+pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitted {
+    let uncounted = |caller, refusal| Admitted { caller, shown: service.limiter.uncounted(), refusal };
+    if matches!(rule, Some(Rule { access: Access::Open, .. })) {
+        return uncounted(None, None);
+    }
+    let caller = match authenticate(&service.keyring, request.headers()) {
+        Ok(caller) => caller,
+        Err(message) => {
+            return uncounted(None, Some(ApiError::new(ErrorCode::Unauthorized, message)));
+        }
+    };
+    // What is at no route is for the router to say, to those who have a key; it counts as any other request of its method.
+    let (scope, charge) = match rule {
+        Some(Rule { access: Access::Key { scope, charge }, .. }) => (Some(scope), charge),
+        _ => (None, Charge::of(request.method().as_str(), Endpoint::Other)),
+    };
+    let sandbox = sandbox_in(request.uri().path());
+    if let Some(scope) = scope.filter(|scope| !caller.scopes.allows(*scope)) {
+        service.metrics.refused("forbidden");
+        touch(service, &caller, request.method(), sandbox.as_deref());
+        let message =
+            format!("the key has the scopes {}; this needs '{scope}', use a key that has it", caller.scopes);
+        let error = ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", scope.as_str());
+        return uncounted(Some(caller), Some(error));
+    }
+    match service.limiter.count(&caller, charge, sandbox.as_deref()) {
+        Ok(shown) => {
+            if rule.is_none() {
+                // The router will refuse it.
+                touch(service, &caller, request.method(), sandbox.as_deref());
+            }
+            Admitted { caller: Some(caller), shown, refusal: None }
+        }
+        Err(refused) => {
+            service.metrics.refused("rate_limited");
+            touch(service, &caller, request.method(), sandbox.as_deref());
+            let error = ApiError::new(ErrorCode::RateLimited, refused.why.to_string())
+                .retry_after(refused.why.retry_after_s);
+            Admitted { caller: Some(caller), shown: refused.shown, refusal: Some(error) }
+        }
+    }
+}
+
+fn authenticate(keyring: &Keyring, headers: &HeaderMap) -> Result<Caller, &'static str> {
+    const INVALID: &str = "the API key is not valid; it was mistyped, revoked, or is of another server";
+    keyring.find(bearer(headers)?).ok_or(INVALID)
+}
+
+fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
+    const MISSING: &str = "header Authorization is missing; send 'Authorization: Bearer API_KEY'";
+    const TWICE: &str = "header Authorization was sent more than once; send it once";
+    const OTHER: &str = "header Authorization has another form; allowed is 'Bearer API_KEY'";
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next().ok_or(MISSING)?;
+    if values.next().is_some() {
+        return Err(TWICE);
+    }
+    let (scheme, key) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(OTHER)?;
+    if !scheme.eq_ignore_ascii_case(SCHEME) {
+        return Err(OTHER);
+    }
+    Ok(key.trim_matches(' '))
+}
+
+/// A request that names a sandbox keeps it awake unless it only reads, refused ones too (decision 4). What goes on to the
+/// engine does so there.
+fn touch(service: &Service, caller: &Caller, method: &Method, sandbox: Option<&str>) {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return;
+    }
+    if let Some(id) = sandbox.and_then(|id| id.parse::<SandboxId>().ok()) {
+        service.engine.touch(&caller.account, &id);
+    }
+}
+
+/// The sandbox that a path names, read as the router reads it: another spelling of an id is not another limit.
+pub fn sandbox_in(path: &str) -> Option<Cow<'_, str>> {
+    let rest = path.strip_prefix("/v1/sandboxes/")?;
+    let segment = rest.split('/').next()?;
+    reader::path_segment(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sandbox_of_a_path_is_the_one_that_the_router_sees() {
+        for (path, id) in [
+            ("/v1/sandboxes/sb_aaaaaaaa/execute", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb_aaaaaaaa", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb%5faaaaaaa%61/execute", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb%/execute", None),
+            ("/v1/sandboxes/sb%zz/execute", None),
+            ("/v1/sandboxes/%ff/execute", None),
+            ("/v1/sandboxes", None),
+            ("/v1/health", None),
+        ] {
+            assert_eq!(sandbox_in(path).as_deref(), id, "{path}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The name of one request: in `X-Request-Id` of its answer, in the body of its error and in the log.
+//!
+//! A client that gives a well-formed one keeps it, so that it finds its request in our log; anything else is replaced,
+//! never refused. Cannot fail.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use rand::Rng;
+
+pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Extension of every request that reaches a handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(pub Arc<str>);
+
+impl RequestId {
+    /// The client's own, or a new one.
+    pub fn of(headers: &HeaderMap) -> Self {
+        Self::given(headers).unwrap_or_else(Self::make)
+    }
+
+    pub fn make() -> Self {
+        let mut random = [0; 12];
+        rand::rng().fill_bytes(&mut random);
+        Self(rules::made_request_id(random).into())
+    }
+
+    pub fn header_value(&self) -> HeaderValue {
+        // Both kinds consist of characters that a header may have; a header without a value is still a header.
+        HeaderValue::from_str(&self.0).unwrap_or(HeaderValue::from_static(""))
+    }
+
+    fn given(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(HEADER).iter();
+        let only = values.next().filter(|_| values.next().is_none())?;
+        rules::well_formed_request_id(only.as_bytes()).map(|id| Self(id.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[&str]) -> RequestId {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(HEADER, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        RequestId::of(&headers)
+    }
+
+    #[test]
+    fn a_well_formed_id_is_kept_and_any_other_replaced() {
+        assert_eq!(&*of(&["a.B_c:9-0"]).0, "a.B_c:9-0");
+        let longest = "x".repeat(128);
+        assert_eq!(*of(&[&longest]).0, longest);
+        for bad in ["", "a b", "a\tb", "ü", "a,b", "<script>", &"x".repeat(129)] {
+            let id = of(&[bad]);
+            assert!(id.0.starts_with("req_") && id.0.len() == 24, "{bad:?} gave {id:?}");
+        }
+        assert!(of(&["one", "two"]).0.starts_with("req_"), "which of two would it be?");
+        assert_eq!(of(&["a.b"]).header_value(), "a.b");
+    }
+
+    #[test]
+    fn made_ids_are_well_formed_and_differ() {
+        let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| RequestId::make().0).collect();
+        assert_eq!(ids.len(), 1000);
+        assert!(ids.iter().all(|id| rules::well_formed_request_id(id.as_bytes()).is_some()));
+    }
+}

@@ -1,0 +1,622 @@
+//! The way in and out, around a router of small handlers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, Response, StatusCode, header};
+use axum::response::Html;
+use axum::routing::{get, post};
+use driver::fake::FakeDriver;
+use engine::{Clock, Engine, EngineSettings};
+use http_body_util::BodyExt;
+use image::{Catalogue, Images};
+use listen::{Answers, Fault};
+use rules::{Capacity, KeyCharge, KeyText, Rates, TimeMs};
+use serde_json::Value;
+use store::{Batch, KeyRecord, MemoryStore, Store, Write};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::*;
+use crate::keyring::{Caller, Keyring, hash_of};
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::once::Once;
+
+const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
+const EXECUTE: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
+
+struct World {
+    store: MemoryStore,
+    service: Arc<Service>,
+    router: Router,
+    ran: Arc<AtomicUsize>,
+    _dir: tempfile::TempDir,
+}
+
+fn key(n: u8) -> KeyText {
+    KeyText::format([n; 32])
+}
+
+async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) {
+    let record = KeyRecord {
+        id: format!("key_{n}"),
+        hash: hash_of(&key(n)),
+        account: account.to_owned(),
+        scopes: scopes.to_owned(),
+        name: None,
+        prefix_hint: key(n).hint().to_owned(),
+        created_at: TimeMs(1),
+        revoked_at: None,
+    };
+    store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await.unwrap();
+}
+
+async fn revoke(store: &MemoryStore, n: u8) {
+    let revoke = Write::RevokeKey { id: format!("key_{n}"), at: TimeMs(2) };
+    store.commit(Batch::new().with(revoke)).await.unwrap();
+}
+
+impl World {
+    /// With keys 1 to 4 that may do everything and key 5 that may read.
+    async fn new(rates: Rates) -> Self {
+        let store = MemoryStore::new();
+        for n in 1..=4 {
+            put_key(&store, n, "one", "read,execute,write").await;
+        }
+        put_key(&store, 5, "two", "read").await;
+        let dir = tempfile::tempdir().unwrap();
+        let service = Arc::new(service(&store, rates, dir.path()).await);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let router = wrap(handlers(&ran), Arc::clone(&service), rule);
+        Self { store, service, router, ran, _dir: dir }
+    }
+
+    async fn ask(&self, request: Request<Body>) -> Answer {
+        Answer::of(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    async fn get(&self, path: &str, n: u8) -> Answer {
+        self.ask(with_key("GET", path, n)).await
+    }
+
+    async fn post(&self, path: &str, n: u8) -> Answer {
+        self.ask(with_key("POST", path, n)).await
+    }
+}
+
+async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Service {
+    let settings = EngineSettings {
+        capacity: Capacity { cpu: 8, memory_mb: 8192, disk_mb: 81_920 },
+        pool: Default::default(),
+        concurrent_executions: 3,
+        execution_queue: 0,
+        paused_retention_ms: 0,
+        terminated_retention_ms: 0,
+        slots: 4,
+    };
+    let kept: Arc<dyn Store> = Arc::new(store.clone());
+    let driver = Arc::new(FakeDriver::new());
+    let (engine, _) = Engine::open(
+        driver,
+        Arc::clone(&kept),
+        Arc::new(|_: &str| None),
+        Clock::runtime(TimeMs(1_700_000_000_000)),
+        settings,
+    )
+    .await
+    .unwrap();
+    Service {
+        engine,
+        images: Images::open(dir, Catalogue::default_set(), image::Options::default()).unwrap(),
+        keyring: Keyring::load(store).await.unwrap(),
+        limiter: Limiter::new(rates),
+        once: Once::new(Arc::clone(&kept)),
+        room: Default::default(),
+        store: kept,
+        metrics: Metrics::new(),
+        trusted_proxies: Default::default(),
+        allow_any_image: false,
+        config_rules: Default::default(),
+        execute_rules: Default::default(),
+        max_output_bytes: 1024,
+        pull_patience: Duration::from_secs(1),
+        stopping: CancellationToken::new(),
+    }
+}
+
+fn handlers(ran: &Arc<AtomicUsize>) -> Router {
+    let ran = Arc::clone(ran);
+    let count = move || async move {
+        ran.fetch_add(1, Ordering::SeqCst);
+        ([(header::CONTENT_TYPE, "application/json")], "{}")
+    };
+    let refuse =
+        || async { ApiError::new(api::ErrorCode::SandboxNotFound, "gone").with_detail("sandboxId", "sb_x") };
+    let who = |Extension(caller): Extension<Caller>, Extension(id): Extension<RequestId>| async move {
+        format!("{} {} {}", caller.account, caller.key_id, id.0)
+    };
+    let blow_up = || async {
+        if true {
+            panic!("a secret inside");
+        }
+    };
+    Router::new()
+        .route("/v1/health", get(|| async { StatusCode::OK }))
+        .route("/v1/sandboxes", get(count.clone()).post(count.clone()))
+        .route("/v1/sandboxes/{id}", get(count.clone()).delete(refuse))
+        .route("/v1/sandboxes/{id}/execute", post(count))
+        .route("/who", get(who))
+        .route("/docs", get(|| async { Html("<p>") }))
+        .route("/panic", get(blow_up))
+        .route("/json", post(|_: axum::body::Bytes| async { StatusCode::UNSUPPORTED_MEDIA_TYPE }))
+        .route("/long", get(|| async { StatusCode::PAYLOAD_TOO_LARGE }))
+        .route(
+            "/full",
+            get(|| async { ApiError::new(api::ErrorCode::ResourceExhausted, "full").retry_after(7) }),
+        )
+        .route("/broken", get(|| async { ApiError::internal("a secret inside") }))
+        .route("/never", get(std::future::pending::<()>))
+}
+
+fn rule(method: &Method, path: &str) -> Option<Rule> {
+    let charged = |route, scope, charge| Some(Rule { route, access: Access::Key { scope, charge } });
+    match (method.as_str(), path) {
+        ("GET", "/v1/health" | "/docs") => Some(Rule { route: "open", access: Access::Open }),
+        ("POST", "/v1/sandboxes") => charged("/v1/sandboxes", Scope::Write, Charge::Key(KeyCharge::Create)),
+        ("POST", path) if path.ends_with("/execute") => {
+            charged("/v1/sandboxes/{id}/execute", Scope::Execute, Charge::Sandbox)
+        }
+        (_, "/nowhere") => None,
+        ("PUT", _) => None,
+        ("GET" | "HEAD", _) => charged("read", Scope::Read, Charge::Key(KeyCharge::Read)),
+        _ => charged("write", Scope::Write, Charge::Key(KeyCharge::Write)),
+    }
+}
+
+fn bare(method: &str, path: &str) -> Request<Body> {
+    Request::builder().method(method).uri(path).body(Body::empty()).unwrap()
+}
+
+fn with_authorization(method: &str, path: &str, value: &str) -> Request<Body> {
+    let mut request = bare(method, path);
+    request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    request
+}
+
+fn with_key(method: &str, path: &str, n: u8) -> Request<Body> {
+    with_authorization(method, path, &format!("Bearer {}", key(n).as_str()))
+}
+
+/// An answer in which what every answer must have was found.
+struct Answer {
+    status: u16,
+    headers: axum::http::HeaderMap,
+    body: String,
+}
+
+impl Answer {
+    async fn of(response: Response<Body>) -> Self {
+        let (head, body) = response.into_parts();
+        let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        let answer = Self { status: head.status.as_u16(), headers: head.headers, body };
+        let id = answer.header("x-request-id");
+        assert!(rules::well_formed_request_id(id.as_bytes()).is_some(), "{id}");
+        let limit: u32 = answer.header("x-ratelimit-limit").parse().unwrap();
+        let remaining: u32 = answer.header("x-ratelimit-remaining").parse().unwrap();
+        let reset: u64 = answer.header("x-ratelimit-reset").parse().unwrap();
+        assert!(remaining <= limit && reset > 1_700_000_000, "{:?}", answer.headers);
+        if answer.status >= 400 {
+            assert_eq!(answer.header("content-type"), "application/json; charset=utf-8");
+            let error = answer.error();
+            assert_eq!(error["requestId"], id);
+            assert!(
+                error["details"].is_object() && !error["message"].as_str().unwrap().is_empty(),
+                "{error}"
+            );
+            for name in ["code", "message", "details", "requestId"] {
+                assert!(error.get(name).is_some(), "{name}");
+            }
+            if let Some(length) = answer.headers.get("content-length") {
+                assert_eq!(length.to_str().unwrap(), answer.body.len().to_string());
+            }
+        } else {
+            assert!(answer.headers.contains_key("content-type"));
+        }
+        answer
+    }
+
+    fn header(&self, name: &str) -> &str {
+        let value = self.headers.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", self.headers));
+        value.to_str().unwrap()
+    }
+
+    fn error(&self) -> Value {
+        serde_json::from_str::<Value>(&self.body).unwrap()["error"].clone()
+    }
+
+    fn told(&self) -> (u16, String) {
+        (self.status, self.error()["code"].as_str().unwrap().to_owned())
+    }
+}
+
+fn told(status: u16, code: &str) -> (u16, String) {
+    (status, code.to_owned())
+}
+
+#[tokio::test]
+async fn an_answer_of_any_kind_is_complete() {
+    let world = World::new(Rates::default()).await;
+    let ok = world.get("/v1/sandboxes", 1).await;
+    assert_eq!((ok.status, ok.header("content-type")), (200, "application/json; charset=utf-8"));
+    assert_eq!((ok.header("x-ratelimit-limit"), ok.header("x-ratelimit-remaining")), ("300", "299"));
+    let page = world.ask(bare("GET", "/docs")).await;
+    assert!(page.header("content-type").starts_with("text/html"));
+    let gone = world.ask(with_key("DELETE", BOX, 1)).await;
+    assert_eq!(gone.told(), told(404, "SANDBOX_NOT_FOUND"));
+    assert_eq!(gone.error()["details"]["sandboxId"], "sb_x");
+    assert_eq!(gone.header("x-ratelimit-limit"), "60");
+    for (path, method, status, code) in [
+        ("/nowhere", "GET", 404, "NOT_FOUND"),
+        ("/json", "POST", 400, "INVALID_REQUEST"),
+        ("/long", "GET", 413, "INVALID_REQUEST"),
+        ("/full", "GET", 503, "RESOURCE_EXHAUSTED"),
+        ("/broken", "GET", 500, "INTERNAL_ERROR"),
+        ("/panic", "GET", 500, "INTERNAL_ERROR"),
+        (BOX, "PUT", 405, "METHOD_NOT_ALLOWED"),
+    ] {
+        let answer = world.ask(with_key(method, path, 1)).await;
+        assert_eq!(answer.told(), told(status, code), "{method} {path}");
+        assert!(!answer.body.contains("secret"), "{}", answer.body);
+        match status {
+            405 => assert_eq!(answer.header("allow"), "GET,HEAD,DELETE"),
+            503 => assert_eq!(answer.header("retry-after"), "7"),
+            _ => assert!(!answer.headers.contains_key("retry-after")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn head_gets_every_header_and_no_body() {
+    let world = World::new(Rates::default()).await;
+    for (path, n, status) in [
+        ("/nowhere", 9, 401),
+        ("/nowhere", 1, 404),
+        ("/panic", 1, 500),
+        ("/who", 1, 200),
+        ("/v1/sandboxes", 1, 200),
+    ] {
+        let get = world.router.clone().oneshot(with_key("GET", path, n)).await.unwrap();
+        let head = world.router.clone().oneshot(with_key("HEAD", path, n)).await.unwrap();
+        assert_eq!((get.status().as_u16(), head.status().as_u16()), (status, status), "{path}");
+        let sent = get.into_body().collect().await.unwrap().to_bytes().len();
+        assert_eq!(head.headers()["content-length"].to_str().unwrap(), sent.to_string(), "{path}");
+        for name in ["x-request-id", "x-ratelimit-limit", "content-type"] {
+            assert!(head.headers().contains_key(name), "{path} {name}");
+        }
+        assert!(head.into_body().collect().await.unwrap().to_bytes().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_panic_leaves_the_service_as_it_was() {
+    let world = World::new(Rates::default()).await;
+    for _ in 0..3 {
+        assert_eq!(world.get("/panic", 1).await.status, 500);
+    }
+    assert_eq!(world.get("/v1/sandboxes", 1).await.header("x-ratelimit-remaining"), "296");
+}
+
+#[tokio::test]
+async fn a_clients_own_id_comes_back_in_header_body_and_handler() {
+    let world = World::new(Rates::default()).await;
+    let ask = async |path: &str, id: &str| {
+        let mut request = with_key("GET", path, 1);
+        request.headers_mut().insert("x-request-id", HeaderValue::from_bytes(id.as_bytes()).unwrap());
+        world.ask(request).await
+    };
+    let who = ask("/who", "my.own:id-1").await;
+    assert_eq!((who.header("x-request-id"), who.body.as_str()), ("my.own:id-1", "one key_1 my.own:id-1"));
+    assert_eq!(ask("/nowhere", "my.own:id-2").await.header("x-request-id"), "my.own:id-2");
+    assert!(ask("/nowhere", "a b").await.header("x-request-id").starts_with("req_"));
+    let (a, b) = (world.get("/who", 1).await, world.get("/who", 1).await);
+    assert_ne!(a.header("x-request-id"), b.header("x-request-id"));
+}
+
+#[tokio::test]
+async fn who_has_no_key_learns_nothing() {
+    let world = World::new(Rates::default()).await;
+    let good = key(1).as_str().to_owned();
+    for value in [
+        String::new(),
+        "Bearer".to_owned(),
+        "Bearer ".to_owned(),
+        good.clone(),
+        format!("Basic {good}"),
+        format!("Bearer{good}"),
+        format!("Bearer {good}x"),
+        format!("Bearer {}", key(9).as_str()),
+        format!("Bearer {good} {good}"),
+        "Bearer ü".to_owned(),
+    ] {
+        for (method, path) in
+            [("GET", BOX), ("GET", "/nowhere"), ("PUT", BOX), ("POST", EXECUTE), ("PATCH", "/../x")]
+        {
+            let answer = world.ask(with_authorization(method, path, &value)).await;
+            assert_eq!(answer.told(), told(401, "UNAUTHORIZED"), "{value} {method} {path}");
+            assert_eq!(answer.header("www-authenticate"), "Bearer");
+            assert!(!answer.body.contains("sbk_"));
+        }
+    }
+    assert_eq!(world.ask(bare("GET", "/nowhere")).await.status, 401);
+    let mut twice = with_key("GET", BOX, 1);
+    twice.headers_mut().append(header::AUTHORIZATION, HeaderValue::from_static("Bearer x"));
+    assert_eq!(world.ask(twice).await.status, 401);
+    assert_eq!(world.ask(bare("GET", "/v1/health")).await.status, 200);
+    assert_eq!(world.ask(with_authorization("GET", "/v1/health", "junk")).await.status, 200);
+    for scheme in ["bearer", "BEARER", "BeArEr", "Bearer "] {
+        let answer = world.ask(with_authorization("GET", BOX, &format!("{scheme} {good}"))).await;
+        assert_eq!(answer.status, 200, "{scheme}");
+    }
+    assert_eq!(world.ran.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn a_scope_allows_itself_alone() {
+    let world = World::new(Rates::default()).await;
+    assert_eq!(world.get(BOX, 5).await.status, 200);
+    for (method, path) in [("POST", "/v1/sandboxes"), ("POST", EXECUTE), ("DELETE", BOX)] {
+        let answer = world.ask(with_key(method, path, 5)).await;
+        assert_eq!(answer.told(), told(403, "FORBIDDEN"), "{method} {path}");
+    }
+    assert_eq!(world.ran.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn past_a_limit_the_answer_says_when_to_come_back() {
+    let world = World::new(Rates { create: 2, write: 3, ..Rates::default() }).await;
+    for remaining in ["1", "0"] {
+        let answer = world.post("/v1/sandboxes", 1).await;
+        assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, "2"));
+        assert_eq!(answer.header("x-ratelimit-remaining"), remaining);
+    }
+    let refused = world.post("/v1/sandboxes", 1).await;
+    assert_eq!(refused.told(), told(429, "RATE_LIMITED"));
+    let wait: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((59..=60).contains(&wait), "{wait}");
+    assert_eq!((refused.header("x-ratelimit-limit"), refused.header("x-ratelimit-remaining")), ("2", "0"));
+    assert_eq!(world.ran.load(Ordering::SeqCst), 2);
+    let delete = world.ask(with_key("DELETE", BOX, 1)).await;
+    assert_eq!(delete.header("x-ratelimit-remaining"), "0", "the refused one counted against no limit");
+    assert_eq!(world.post("/v1/sandboxes", 2).await.status, 200, "another key has its own");
+    assert_eq!(world.ask(bare("GET", "/v1/health")).await.header("x-ratelimit-remaining"), "300");
+}
+
+/// A sandbox that pauses itself after a minute.
+async fn sandbox(engine: &Engine) -> api::SandboxId {
+    let resources = api::Resources { cpu: 2, memory_mb: 2048, disk_mb: 5120 };
+    let config = api::SandboxConfig {
+        image: "test:1".to_owned(),
+        resources,
+        env: Default::default(),
+        workdir: "/workspace".to_owned(),
+        timeout_ms: 86_400_000,
+        idle_timeout_ms: 60_000,
+        metadata: Default::default(),
+        network: Default::default(),
+    };
+    let (name, digest) = (config.image.clone(), "sha256:1".to_owned());
+    let template = engine::Template { name, digest, layers: Vec::new(), env: Vec::new() };
+    engine.create("one", config, template, None).await.unwrap().record.id.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_keeps_its_sandbox_awake_unless_it_only_reads() {
+    let world = World::new(Rates { execute: 1, read: 1, ..Rates::default() }).await;
+    put_key(&world.store, 6, "one", "read").await;
+    world.service.keyring.refresh(&world.store).await.unwrap();
+    let engine = &world.service.engine;
+    for (reads, refused) in [(false, 429), (false, 403), (true, 429)] {
+        let id = sandbox(engine).await;
+        let path = format!("/v1/sandboxes/{id}/execute");
+        let (method, path, n) = match (reads, refused) {
+            (true, _) => ("GET", &path[..path.len() - 8], 1),
+            (false, 403) => ("POST", path.as_str(), 6),
+            (false, _) => ("POST", path.as_str(), 1),
+        };
+        world.ask(with_key(method, path, n)).await;
+        // The clock of the limits stands still meanwhile.
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert_eq!(world.ask(with_key(method, path, n)).await.status, refused);
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let state = engine.get("one", &id).await.unwrap().state();
+        let awake = if reads { api::SandboxState::Paused } else { api::SandboxState::Running };
+        assert_eq!(state, awake, "{method} {refused}");
+        engine.terminate("one", &id, "test").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn four_keys_at_once_get_what_is_theirs_to_the_request() {
+    let world = Arc::new(World::new(Rates::default()).await);
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let world = Arc::clone(&world);
+            tokio::spawn(async move {
+                let n = 1 + task % 4;
+                let (mut read, mut ran) = (0, 0);
+                for round in 0..200 {
+                    read += usize::from(world.get(BOX, n).await.status == 200);
+                    // Another spelling of the id is not another sandbox.
+                    let path = if round % 2 == 0 { EXECUTE } else { "/v1/sandboxes/sb%5Faaaaaaaa/execute" };
+                    ran += usize::from(world.post(path, n).await.status == 200);
+                }
+                (n, read, ran)
+            })
+        })
+        .collect();
+    let (mut read, mut ran) = ([0; 5], 0);
+    for task in tasks {
+        let (n, of_key, of_box) = task.await.unwrap();
+        read[usize::from(n)] += of_key;
+        ran += of_box;
+    }
+    assert_eq!((read, ran), ([0, 300, 300, 300, 300], 100));
+}
+
+#[tokio::test]
+async fn a_key_is_let_in_and_shut_out_within_a_second() {
+    let world = World::new(Rates::default()).await;
+    let stop = CancellationToken::new();
+    let tending = tend(Arc::clone(&world.service), stop.clone());
+    let until = async |status: u16| {
+        let since = Instant::now();
+        while world.get(BOX, 7).await.status != status {
+            assert!(since.elapsed() < Duration::from_secs(1), "still not {status}");
+            tokio::task::yield_now().await;
+        }
+    };
+    assert_eq!(world.get(BOX, 7).await.status, 401);
+    put_key(&world.store, 7, "three", "read").await;
+    until(200).await;
+    revoke(&world.store, 7).await;
+    // Past its limit a key that is still valid gets 429, and then as much as before 401.
+    until(401).await;
+    stop.cancel();
+    tending.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_works_from_the_moment_it_is_made() {
+    // Nobody tends the keys here.
+    let world = World::new(Rates::default()).await;
+    assert_eq!(world.get(BOX, 7).await.status, 401);
+    put_key(&world.store, 7, "three", "read").await;
+    assert_eq!(world.get(BOX, 7).await.status, 200);
+    // Strangers share a look, so that many of them cost the store no more than one.
+    let since = Instant::now();
+    let strangers = (100..200).map(|n| world.get(BOX, n));
+    let answers = futures_util::future::join_all(strangers).await;
+    assert!(answers.iter().all(|answer| answer.status == 401));
+    assert!(since.elapsed() < Duration::from_millis(500), "they waited for each other");
+}
+
+/// Everything that is logged while it lives.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn begin(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        tracing::subscriber::set_default(
+            tracing_subscriber::fmt()
+                .json()
+                .with_writer(move || log.clone())
+                .with_max_level(tracing::Level::TRACE)
+                .finish(),
+        )
+    }
+
+    /// The fields of each request's line.
+    fn lines(&self) -> Vec<Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["target"] == "sandboxd::request").collect()
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_one_line_without_a_secret() {
+    let world = World::new(Rates::default()).await;
+    let log = Log::default();
+    let _logging = log.begin();
+    let mut request = with_key("POST", &format!("{EXECUTE}?secret=query"), 1);
+    *request.body_mut() = Body::from("{\"command\":\"secret body\"}");
+    request.headers_mut().insert("x-api", HeaderValue::from_static("secret header"));
+    request.headers_mut().insert("x-forwarded-for", HeaderValue::from_static("6.6.6.6"));
+    request.extensions_mut().insert(listen::PeerAddr("10.0.0.1:4000".parse().unwrap()));
+    let answer = world.ask(request).await;
+    world.ask(bare("GET", "/nowhere")).await;
+    let broken = world.get("/panic", 2).await;
+    let lines = log.lines();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let fields = &lines[0]["fields"];
+    assert_eq!(fields["request_id"], answer.header("x-request-id"));
+    for (name, value) in [
+        ("method", "POST"),
+        ("route", "/v1/sandboxes/{id}/execute"),
+        ("account", "one"),
+        ("key_id", "key_1"),
+        ("client", "10.0.0.1"),
+    ] {
+        assert_eq!(fields[name], value, "{name}");
+    }
+    assert_eq!(fields["status"], 200);
+    assert!(fields["ms"].is_f64(), "{fields}");
+    assert_eq!((&lines[1]["fields"]["status"], &lines[1]["fields"]["route"]), (&401.into(), &"none".into()));
+    assert_eq!((&lines[2]["level"], &lines[2]["fields"]["status"]), (&"ERROR".into(), &500.into()));
+    assert_eq!(lines[2]["fields"]["request_id"], broken.header("x-request-id"));
+    assert_eq!(lines[2]["fields"]["cause"], "a handler panicked: a secret inside");
+    let all = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for secret in ["secret=query", "secret body", "secret header", key(1).as_str(), &key(1).as_str()[4..20]] {
+        assert!(!all.contains(secret), "{secret} is in:\n{all}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_is_in_the_log_too() {
+    let world = World::new(Rates::default()).await;
+    let log = Log::default();
+    let _logging = log.begin();
+    let mut asking = Box::pin(world.ask(with_key("GET", "/never", 1)));
+    assert!(asking.as_mut().now_or_never().is_none());
+    assert!(log.lines().is_empty());
+    drop(asking);
+    let lines = log.lines();
+    assert_eq!((lines.len(), &lines[0]["fields"]["status"]), (1, &499.into()));
+    assert_eq!(lines[0]["fields"]["account"], "one");
+}
+
+#[tokio::test]
+async fn a_request_reads_nothing_from_the_store() {
+    let world = World::new(Rates::default()).await;
+    world.store.close().await;
+    assert_eq!(world.get(BOX, 1).await.status, 200);
+    assert_eq!(world.post(EXECUTE, 1).await.status, 200);
+    assert_eq!(world.get(BOX, 9).await.status, 401);
+}
+
+#[tokio::test]
+async fn what_never_comes_to_the_router_is_answered_like_the_rest() {
+    let world = World::new(Rates::default()).await;
+    let unrouted = Unrouted(Arc::clone(&world.service));
+    for (fault, status) in [
+        (Fault::Malformed("no version"), 400),
+        (Fault::TargetTooLong { limit: 8 }, 414),
+        (Fault::TooManyHeaders { limit: 100 }, 431),
+        (Fault::HeadTooSlow { limit_ms: 10 }, 408),
+    ] {
+        let answer = Answer::of(unrouted.fault(fault, Some(&HeaderValue::from_static("own-1")))).await;
+        assert_eq!(answer.told(), told(status, "INVALID_REQUEST"));
+        assert_eq!((answer.header("x-request-id"), answer.header("x-ratelimit-limit")), ("own-1", "300"));
+        assert_eq!(answer.error()["message"], fault.to_string());
+    }
+    let bad = Answer::of(unrouted.fault(Fault::Malformed("x"), Some(&HeaderValue::from_static("a b")))).await;
+    assert!(bad.header("x-request-id").starts_with("req_"));
+    let moved = Answer::of(unrouted.moved("https://here:8443/v1/health?a=b", None)).await;
+    assert_eq!((moved.status, moved.header("content-type")), (301, "application/json; charset=utf-8"));
+}

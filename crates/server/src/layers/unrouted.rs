@@ -1,0 +1,44 @@
+//! Answers to what never comes to the router: requests that are none, and plain HTTP where HTTPS is spoken. The listeners ask
+//! for them, so that they look like all others.
+
+use std::sync::Arc;
+
+use api::ErrorCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use listen::{Answers, Fault};
+
+use super::envelope;
+use super::record::Record;
+use super::request_id::{self, RequestId};
+use crate::error::ApiError;
+use crate::service::Service;
+
+/// Gives them in the name of a service.
+pub struct Unrouted(pub Arc<Service>);
+
+impl Unrouted {
+    fn complete(&self, mut response: Response, what: &'static str, id: Option<&HeaderValue>) -> Response {
+        let id = id.map_or_else(RequestId::make, |given| {
+            RequestId::of(&HeaderMap::from_iter([(request_id::HEADER, given.clone())]))
+        });
+        let record = Record::unrouted(&self.0, &id, what);
+        let told = envelope::complete(&mut response, &id, self.0.limiter.uncounted());
+        record.answered(response.status(), told);
+        response
+    }
+}
+
+impl Answers for Unrouted {
+    fn fault(&self, fault: Fault, request_id: Option<&HeaderValue>) -> Response {
+        let error = ApiError::new(ErrorCode::InvalidRequest, fault.to_string()).with_status(fault.status());
+        self.complete(error.into_response(), "malformed", request_id)
+    }
+
+    fn moved(&self, location: &str, request_id: Option<&HeaderValue>) -> Response {
+        let body = serde_json::json!({ "location": location }).to_string();
+        let mut response = (StatusCode::MOVED_PERMANENTLY, body).into_response();
+        response.headers_mut().remove(axum::http::header::CONTENT_TYPE);
+        self.complete(response, "redirect", request_id)
+    }
+}

@@ -1,0 +1,150 @@
+//! Limits counted from several threads, and windows that go.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rules::KeyCharge;
+
+use super::*;
+
+const READ: Charge = Charge::Key(KeyCharge::Read);
+const WRITE: Charge = Charge::Key(KeyCharge::Write);
+const CREATE: Charge = Charge::Key(KeyCharge::Create);
+const AHEAD: i64 = 1_000_000_000_500;
+const BOX: Option<&str> = Some("sb_aaaaaaaa");
+
+fn caller(account: &str, key: &str) -> Caller {
+    Caller { account: account.into(), key_id: key.into(), scopes: rules::Scopes::ALL }
+}
+
+fn at(ms: u64) -> Now {
+    Now { ms, wall_ahead_ms: AHEAD }
+}
+
+fn windows(limiter: &Limiter) -> usize {
+    let count = |shard: &Mutex<Shard>| {
+        let shard = shard.lock().unwrap();
+        shard.keys.len() + shard.accounts.values().map(|account| account.own.len() + 1).sum::<usize>()
+    };
+    limiter.shards.iter().map(count).sum()
+}
+
+#[test]
+fn four_keys_at_once_get_exactly_their_limits() {
+    let limiter = Limiter::new(Rates::default());
+    let granted: [AtomicU32; 4] = Default::default();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (limiter, granted) = (&limiter, &granted[thread % 4]);
+            let caller = caller("one", &format!("key_{}", thread % 4));
+            scope.spawn(move || {
+                for _ in 0..400 {
+                    match limiter.count(&caller, READ, None) {
+                        Ok(shown) => {
+                            assert_eq!(shown.limit, 300);
+                            granted.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(refused) => assert!((1..=60).contains(&refused.why.retry_after_s)),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(granted.map(AtomicU32::into_inner), [300; 4]);
+}
+
+#[test]
+fn executions_count_against_their_sandbox_whichever_key_asks() {
+    let limiter = Limiter::new(Rates::default());
+    let granted = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (limiter, granted) = (&limiter, &granted);
+            let caller = caller("one", &format!("key_{thread}"));
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    if limiter.count(&caller, Charge::Sandbox, BOX).is_ok() {
+                        granted.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(granted.into_inner(), 100);
+    let key = caller("one", "key_0");
+    assert!(limiter.count(&key, Charge::Sandbox, Some("sb_bbbbbbbb")).is_ok());
+    assert_eq!(limiter.count(&key, READ, None).unwrap().remaining, 299, "executions count against no key");
+    assert!(limiter.count(&caller("two", "key_9"), Charge::Sandbox, BOX).is_ok(), "another account's window");
+}
+
+#[test]
+fn waiting_as_long_as_is_said_works_and_a_refusal_counts_nowhere() {
+    let limiter = Limiter::new(Rates { create: 2, ..Rates::default() });
+    let key = caller("one", "key_1");
+    assert!(limiter.count_at(&key, CREATE, None, at(1_000)).is_ok());
+    let shown = limiter.count_at(&key, CREATE, None, at(1_700)).unwrap();
+    assert_eq!((shown.limit, shown.remaining), (2, 0), "of the nearer limit");
+    assert_eq!(shown.reset_s, 1_000_000_062, "61.0 s on our clock, rounded up on the wall's");
+    let refused = limiter.count_at(&key, CREATE, None, at(30_500)).unwrap_err();
+    assert_eq!((refused.why.retry_after_s, refused.shown.remaining), (31, 0));
+    assert!(limiter.count_at(&key, CREATE, None, at(60_999)).is_err());
+    assert!(limiter.count_at(&key, CREATE, None, at(61_500)).is_ok());
+    assert_eq!(limiter.count_at(&key, WRITE, None, at(61_500)).unwrap().remaining, 57);
+}
+
+#[test]
+fn windows_of_the_quiet_are_dropped() {
+    let limiter = Limiter::new(Rates::default());
+    let key = caller("one", "key_1");
+    limiter.count_at(&key, READ, None, at(0)).unwrap();
+    limiter.count_at(&key, Charge::Sandbox, BOX, at(0)).unwrap();
+    limiter.count_at(&key, Charge::Sandbox, Some("sb_bbbbbbbb"), at(5_000)).unwrap();
+    limiter.sweep_at(59_999);
+    assert_eq!(windows(&limiter), 4);
+    limiter.sweep_at(60_000);
+    assert_eq!(windows(&limiter), 2, "the later sandbox, in its account");
+    limiter.sweep_at(65_000);
+    assert_eq!(windows(&limiter), 0);
+}
+
+#[test]
+fn made_up_ids_take_no_more_than_their_share_of_memory() {
+    let limiter = Limiter::new(Rates::default());
+    let key = caller("one", "key_1");
+    for n in 0..SANDBOXES_OF_AN_ACCOUNT + 100 {
+        let id = format!("sb_{n:08}");
+        assert!(limiter.count_at(&key, Charge::Sandbox, Some(&id), at(0)).is_ok());
+    }
+    assert_eq!(windows(&limiter), SANDBOXES_OF_AN_ACCOUNT + 1);
+    assert!(
+        limiter.count_at(&key, Charge::Sandbox, Some("sb_99999999"), at(0)).is_err(),
+        "the shared one is full"
+    );
+    assert!(limiter.count_at(&key, Charge::Sandbox, Some("sb_00000000"), at(0)).is_ok(), "an own one is not");
+    assert!(limiter.count_at(&caller("two", "k"), Charge::Sandbox, Some("sb_99999999"), at(0)).is_ok());
+    for id in ["", "../../x", "sb_UPPERCASE"] {
+        assert_eq!(limiter.count_at(&key, Charge::Sandbox, Some(id), at(0)).unwrap().remaining, 100);
+    }
+}
+
+#[test]
+fn no_limit_is_shown_as_the_largest_number() {
+    let limiter = Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 });
+    let key = caller("one", "key_1");
+    for charge in [READ, WRITE, CREATE, Charge::Sandbox] {
+        for _ in 0..1000 {
+            let shown = limiter.count(&key, charge, BOX).unwrap();
+            assert_eq!((shown.limit, shown.remaining), (2_147_483_647, 2_147_483_647));
+        }
+    }
+    assert_eq!(limiter.uncounted().limit, 2_147_483_647);
+}
+
+#[test]
+fn what_counted_against_nothing_shows_the_reading_limit_and_the_present() {
+    let limiter = Limiter::new(Rates::default());
+    let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let before = unix();
+    let shown = limiter.uncounted();
+    assert_eq!((shown.limit, shown.remaining), (300, 300));
+    assert!((before..=unix() + 1).contains(&shown.reset_s), "{shown:?}");
+}

@@ -1,0 +1,119 @@
+//! Makes API keys. Called by `key create` and for the first key.
+//!
+//! What is kept of a key is its hash: its text is in the hands of whoever asked for it, and nowhere else.
+
+use anyhow::{Result, ensure};
+use rules::{KeyText, Scopes, TimeMs};
+use store::{Batch, KeyRecord, Store, Write};
+
+use crate::keyring;
+
+const ID_CHARS: usize = 16;
+const ACCOUNT_CHARS: usize = 64;
+const LABEL_CHARS: usize = 200;
+
+/// What the key is for.
+#[derive(Debug, Clone)]
+pub struct Order {
+    pub account: String,
+    pub scopes: Scopes,
+    pub label: Option<String>,
+}
+
+impl Order {
+    fn check(&self) -> Result<()> {
+        let account = &self.account;
+        ensure!(
+            (1..=ACCOUNT_CHARS).contains(&account.len())
+                && account.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte)),
+            "the account is {account:?}; it must be 1 to {ACCOUNT_CHARS} letters, digits or any of . _ - @ +"
+        );
+        if let Some(label) = &self.label {
+            ensure!(
+                label.len() <= LABEL_CHARS && !label.chars().any(char::is_control),
+                "the label is {label:?}; it must be at most {LABEL_CHARS} bytes without control characters"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The text of a new key. Nobody knows of it yet.
+pub fn new_text() -> KeyText {
+    KeyText::format(rand::random())
+}
+
+/// Makes a key text valid. It is there for good when this returns.
+pub async fn register(store: &dyn Store, text: &KeyText, order: Order) -> Result<KeyRecord> {
+    order.check()?;
+    let record = KeyRecord {
+        id: new_id(),
+        hash: keyring::hash_of(text),
+        account: order.account,
+        scopes: order.scopes.to_string(),
+        name: order.label,
+        prefix_hint: text.hint().to_owned(),
+        created_at: now(),
+        revoked_at: None,
+    };
+    store.commit(Batch::new().with(Write::PutKey(Box::new(record.clone())))).await?;
+    Ok(record)
+}
+
+pub fn now() -> TimeMs {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    TimeMs(since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+}
+
+fn new_id() -> String {
+    let random: [u8; ID_CHARS] = rand::random();
+    let chars = random.map(|byte| char::from(api::ALPHABET[usize::from(byte % 32)]));
+    format!("key_{}", String::from_iter(chars))
+}
+
+#[cfg(test)]
+mod tests {
+    use store::MemoryStore;
+
+    use super::*;
+
+    fn order(account: &str, label: &str) -> Order {
+        Order {
+            account: account.to_owned(),
+            scopes: "read,admin".parse().unwrap(),
+            label: Some(label.to_owned()),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_enough_to_know_the_key_and_too_little_to_make_it() {
+        let store = MemoryStore::new();
+        let text = new_text();
+        let made = register(&store, &text, order("team-1", "for CI")).await.unwrap();
+        assert_eq!(store.keys().await.unwrap(), std::slice::from_ref(&made));
+        assert_eq!(made.hash, keyring::hash_of(&text));
+        assert!(!format!("{made:?}").contains(text.as_str()));
+        assert_eq!((made.scopes.as_str(), made.id.len()), ("read,admin", 4 + ID_CHARS));
+        // The same text a second time is refused.
+        assert!(register(&store, &text, order("team-1", "again")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn names_that_would_confuse_are_refused() {
+        let store = MemoryStore::new();
+        for (account, label) in [
+            ("", "x"),
+            ("a b", "x"),
+            ("a\n", "x"),
+            (&"a".repeat(65), "x"),
+            ("a", "x\n"),
+            ("a", &"x".repeat(201)),
+        ] {
+            assert!(
+                register(&store, &new_text(), order(account, label)).await.is_err(),
+                "{account:?} {label:?}"
+            );
+        }
+        assert!(store.keys().await.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,346 @@
+//! Requests under one key: at once, one after the other, and when something goes wrong.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use http_body_util::BodyExt;
+use rules::Scopes;
+use store::{Batch, MemoryStore, Remembered, StoreError};
+use tokio::sync::Semaphore;
+
+use super::*;
+
+const CREATE: &str = "POST /v1/sandboxes";
+const BODY: Bytes = Bytes::from_static(br#"{"image":"node:22"}"#);
+
+struct World {
+    store: MemoryStore,
+    once: Once,
+    worked: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::over(MemoryStore::new())
+    }
+
+    fn over(store: MemoryStore) -> Self {
+        Self { once: Once::new(Arc::new(store.clone())), store, worked: Arc::default() }
+    }
+
+    fn worked(&self) -> usize {
+        self.worked.load(Ordering::SeqCst)
+    }
+
+    /// Work that counts itself, waits for `gate` and gives what `result` says for the time it is called.
+    async fn run_with(
+        &self,
+        key: Option<&str>,
+        body: Bytes,
+        gate: Arc<Semaphore>,
+        result: impl FnOnce(usize) -> Result<Answer, ApiError> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let worked = Arc::clone(&self.worked);
+        let key = key.map(|key| Key(key.to_owned()));
+        let work = move |_claim| async move {
+            let time = worked.fetch_add(1, Ordering::SeqCst);
+            drop(gate.acquire().await);
+            result(time)
+        };
+        self.once.run(&caller("one"), CREATE, key, body, work).await
+    }
+
+    async fn run(&self, key: &str) -> Result<Response, ApiError> {
+        self.run_with(Some(key), BODY, open(), made).await
+    }
+}
+
+fn caller(account: &str) -> Caller {
+    Caller { account: account.into(), key_id: "key_1".into(), scopes: Scopes::ALL }
+}
+
+fn open() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1000))
+}
+
+fn made(time: usize) -> Result<Answer, ApiError> {
+    Ok(Answer::new(StatusCode::CREATED, format!("{{\"n\":{time}}}").into()))
+}
+
+fn full(_time: usize) -> Result<Answer, ApiError> {
+    Err(ApiError::new(ErrorCode::ResourceExhausted, "no room").retry_after(5))
+}
+
+fn missing(_time: usize) -> Result<Answer, ApiError> {
+    Err(ApiError::new(ErrorCode::SandboxNotFound, "gone").with_detail("sandboxId", "sb_aaaaaaaa"))
+}
+
+/// Status, body, and whether it is a replay.
+async fn seen(response: Response) -> (u16, String, bool) {
+    let (status, replayed) = (response.status().as_u16(), response.headers().contains_key(REPLAYED));
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap(), replayed)
+}
+
+fn made_first(replayed: bool) -> (u16, String, bool) {
+    (201, "{\"n\":0}".to_owned(), replayed)
+}
+
+#[tokio::test]
+async fn ten_at_once_make_one() {
+    let world = World::new();
+    // All ten are polled before the first flight gets its turn.
+    let answers = join_all((0..10).map(|_| world.run("k"))).await;
+    let mut replays = 0;
+    for answer in answers {
+        let (status, body, replayed) = seen(answer.unwrap()).await;
+        assert_eq!((status, body.as_str()), (201, "{\"n\":0}"));
+        replays += usize::from(replayed);
+    }
+    assert_eq!((world.worked(), replays, world.store.commits()), (1, 9, 1));
+    assert!(lock(&world.once.flights).is_empty());
+    assert_eq!(seen(world.run("k").await.unwrap()).await, made_first(true));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn hundreds_at_once_on_several_threads_make_one_each() {
+    let world = Arc::new(World::new());
+    let tasks = (0..400).map(|n| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move { seen(world.run(&format!("k{}", n % 4)).await.unwrap()).await })
+    });
+    let answers: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers.iter().filter(|(_, _, replayed)| !replayed).count(), 4);
+    assert_eq!(world.worked(), 4);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_changes_nothing() {
+    let world = World::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let mut first = Box::pin(world.run_with(Some("k"), BODY, Arc::clone(&gate), made));
+    assert!(first.as_mut().now_or_never().is_none());
+    drop(first);
+    let second = world.run("k");
+    gate.add_permits(1);
+    assert_eq!(seen(second.await.unwrap()).await, made_first(true));
+    assert_eq!(world.worked(), 1);
+}
+
+#[tokio::test]
+async fn the_end_waits_for_flights_without_a_client() {
+    let world = World::new();
+    let gate = Arc::new(Semaphore::new(0));
+    assert!(world.run_with(Some("k"), BODY, Arc::clone(&gate), made).now_or_never().is_none());
+    let mut settled = Box::pin(world.once.settle());
+    assert!(settled.as_mut().now_or_never().is_none());
+    gate.add_permits(1);
+    settled.await;
+    assert!(world.store.remembered("one", CREATE, "k").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_does_not_wait_for_ever() {
+    let world = World::new();
+    let gate = Arc::new(Semaphore::new(0));
+    assert!(world.run_with(Some("k"), BODY, gate, made).now_or_never().is_none());
+    let begun = tokio::time::Instant::now();
+    world.once.settle().await;
+    assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+    assert_eq!(world.worked(), 1);
+}
+
+#[tokio::test]
+async fn without_a_key_every_request_works_and_nothing_is_kept() {
+    let world = World::new();
+    for n in 0..2 {
+        let answer = world.run_with(None, BODY, open(), made).await.unwrap();
+        assert_eq!(seen(answer).await, (201, format!("{{\"n\":{n}}}"), false));
+    }
+    assert_eq!(world.store.commits(), 0);
+}
+
+#[tokio::test]
+async fn those_who_wait_try_themselves_when_nothing_was_kept() {
+    let world = World::new();
+    let result = |time| if time < 3 { full(time) } else { made(time) };
+    let answers = join_all((0..10).map(|_| world.run_with(Some("k"), BODY, open(), result).boxed())).await;
+    let (good, bad): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    assert_eq!((good.len(), bad.len(), world.worked()), (7, 3, 4));
+    for error in bad {
+        assert_eq!(error.unwrap_err().retry_after_s, Some(5));
+    }
+    let mut fresh = 0;
+    for answer in good {
+        let (status, body, replayed) = seen(answer.unwrap()).await;
+        assert_eq!((status, body.as_str()), (201, "{\"n\":3}"));
+        fresh += usize::from(!replayed);
+    }
+    assert_eq!(fresh, 1);
+}
+
+#[tokio::test]
+async fn a_panic_is_its_own_requests_alone() {
+    let world = World::new();
+    let result = |time| if time == 0 { panic!("on purpose") } else { made(time) };
+    let runs = (0..3).map(|_| {
+        std::panic::AssertUnwindSafe(world.run_with(Some("k"), BODY, open(), result)).catch_unwind().boxed()
+    });
+    let mut answers = join_all(runs).await.into_iter();
+    assert!(answers.next().unwrap().is_err());
+    for answer in answers {
+        assert_eq!(seen(answer.unwrap().unwrap()).await.0, 201);
+    }
+    assert_eq!(world.worked(), 2);
+    assert!(lock(&world.once.flights).is_empty());
+}
+
+#[tokio::test]
+async fn another_body_is_refused_also_while_the_first_is_under_way() {
+    let world = World::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let mut first = Box::pin(world.run_with(Some("k"), BODY, Arc::clone(&gate), made));
+    assert!(first.as_mut().now_or_never().is_none());
+    let other = Bytes::from_static(b"{\"image\":\"python:3.12\"}");
+    let error = world.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err();
+    assert_eq!((error.code, error.status().as_u16()), (ErrorCode::InvalidRequest, 400));
+    gate.add_permits(1);
+    assert_eq!(seen(first.await.unwrap()).await, made_first(false));
+    assert_eq!(
+        world.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err().code,
+        ErrorCode::InvalidRequest
+    );
+    let spaced = Bytes::from_static(b"{ \"image\": \"node:22\" }");
+    let same = world.run_with(Some("k"), spaced, Arc::clone(&gate), made).await.unwrap();
+    assert_eq!(seen(same).await, made_first(true));
+    assert_eq!(world.worked(), 1);
+}
+
+#[tokio::test]
+async fn an_error_of_the_clients_is_kept_with_its_details() {
+    let world = World::new();
+    let answers = join_all((0..3).map(|_| world.run_with(Some("k"), BODY, open(), missing).boxed())).await;
+    let later = world.run("k").await;
+    for (n, answer) in answers.into_iter().chain([later]).enumerate() {
+        let error = match answer {
+            Err(error) if n == 0 => error,
+            Ok(response) if n > 0 => {
+                assert_eq!(response.status(), 404);
+                assert!(response.headers().contains_key(REPLAYED));
+                response.extensions().get::<ApiError>().unwrap().clone()
+            }
+            other => panic!("request {n} got {other:?}"),
+        };
+        assert_eq!((error.code, error.message.as_str()), (ErrorCode::SandboxNotFound, "gone"));
+        assert_eq!(error.details["sandboxId"], "sb_aaaaaaaa");
+    }
+    assert_eq!(world.worked(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_kept_is_not_given() {
+    let world = World::new();
+    world.store.fail_next_commit(StoreError::Failed { step: "commit", reason: "disk full".to_owned() });
+    assert_eq!(world.run("k").await.unwrap_err().code, ErrorCode::InternalError);
+    assert_eq!(seen(world.run("k").await.unwrap()).await, (201, "{\"n\":1}".to_owned(), false));
+}
+
+#[tokio::test]
+async fn another_daemon_answers_the_same() {
+    let world = World::new();
+    world.run("k").await.unwrap();
+    let next = World::over(world.store.clone());
+    assert_eq!(seen(next.run("k").await.unwrap()).await, made_first(true));
+    assert_eq!(next.worked(), 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_the_work_committed_is_not_kept_twice() {
+    let world = World::new();
+    let store = world.store.clone();
+    let work = move |claim: Option<Claim>| async move {
+        let claim = claim.unwrap();
+        let answer = row(&claim.place.key, claim.request_hash, now(), claim.expires_at);
+        store.commit(Batch::new().remember(answer)).await.unwrap();
+        Ok(Answer::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
+    };
+    let key = Some(Key("k".to_owned()));
+    let first = world.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
+    assert_eq!(seen(first).await, made_first(false));
+    assert_eq!(world.store.commits(), 1);
+    assert_eq!(seen(world.run("k").await.unwrap()).await, made_first(true));
+}
+
+#[tokio::test]
+async fn whoever_was_first_in_the_store_is_the_one() {
+    let world = World::new();
+    let store = world.store.clone();
+    // As another daemon on the same store would.
+    let work = move |claim: Option<Claim>| async move {
+        let claim = claim.unwrap();
+        let answer = row(&claim.place.key, claim.request_hash, now(), claim.expires_at);
+        store.commit(Batch::new().remember(answer)).await.unwrap();
+        Err(ApiError::internal("an answer is kept already"))
+    };
+    let key = Some(Key("k".to_owned()));
+    let first = world.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
+    assert_eq!(seen(first).await, made_first(true));
+}
+
+#[tokio::test]
+async fn a_key_is_free_again_after_a_day() {
+    let world = World::new();
+    let (begun, over) = (now().before(IDEMPOTENCY_VALID_MS + 1), now().before(1));
+    world.store.commit(Batch::new().remember(row("k", [7; 32], begun, over))).await.unwrap();
+    assert_eq!(seen(world.run("k").await.unwrap()).await, made_first(false));
+    let kept = world.store.remembered("one", CREATE, "k").await.unwrap().unwrap();
+    let left = kept.expires_at.since(now());
+    assert!((IDEMPOTENCY_VALID_MS - 60_000..=IDEMPOTENCY_VALID_MS).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_an_account_and_an_endpoint() {
+    let world = World::new();
+    for (n, (account, endpoint)) in
+        [("one", CREATE), ("two", CREATE), ("one", "POST /v1/sandboxes/sb_aaaaaaaa/execute")]
+            .into_iter()
+            .enumerate()
+    {
+        let work = move |_| async move { made(n) };
+        let key = Some(Key("k".to_owned()));
+        let answer = world.once.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
+        assert_eq!(seen(answer).await, (201, format!("{{\"n\":{n}}}"), false));
+    }
+}
+
+#[test]
+fn one_key_of_visible_characters_is_taken() {
+    let of = |values: &[&[u8]]| {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(HEADER, HeaderValue::from_bytes(value).unwrap());
+        }
+        key_of(&headers)
+    };
+    assert_eq!(of(&[]).unwrap(), None);
+    assert_eq!(of(&[b"a~!"]).unwrap(), Some(Key("a~!".to_owned())));
+    for bad in [&[&b""[..]][..], &[b"a b"], &[b"\xff"], &[&[b'k'; 256]], &[b"a", b"a"]] {
+        let error = of(bad).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidRequest);
+        assert!(error.message.starts_with("header Idempotency-Key"), "{}", error.message);
+    }
+}
+
+fn row(key: &str, request_hash: [u8; 32], created_at: TimeMs, expires_at: TimeMs) -> Remembered {
+    Remembered {
+        account: "one".to_owned(),
+        endpoint: CREATE.to_owned(),
+        key: key.to_owned(),
+        request_hash,
+        status: 201,
+        content: b"{\"n\":0}".to_vec(),
+        created_at,
+        expires_at,
+    }
+}

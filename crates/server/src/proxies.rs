@@ -1,0 +1,125 @@
+//! Who a request came from, for the log alone: nothing is decided by it.
+//!
+//! `X-Forwarded-For` is believed only as far as proxies wrote it that the operator named; anybody can send one.
+
+use std::net::IpAddr;
+
+use axum::http::{HeaderMap, HeaderName};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Proxies that are looked through in one header.
+const MAX_HOPS: usize = 32;
+
+/// Proxies whose word is taken for where a request came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrustedProxies {
+    networks: Vec<Network>,
+}
+
+/// A text that is neither an address nor a network.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no address; allowed is one such as '10.0.0.7', or a network such as '10.0.0.0/8' or 'fd00::/8'"
+)]
+pub struct BadProxy(String);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Network {
+    start: u128,
+    mask: u128,
+}
+
+impl TrustedProxies {
+    /// Addresses and networks as the configuration has them.
+    pub fn parse(texts: &[String]) -> Result<Self, BadProxy> {
+        let network = |text: &String| Network::parse(text).ok_or_else(|| BadProxy(text.clone()));
+        Ok(Self { networks: texts.iter().map(network).collect::<Result<_, _>>()? })
+    }
+
+    fn holds(&self, address: IpAddr) -> bool {
+        let bits = bits(address);
+        self.networks.iter().any(|network| bits & network.mask == network.start)
+    }
+
+    /// The nearest address that is not one of the proxies.
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut client = peer;
+        let hops = headers.get_all(FORWARDED_FOR).iter().rev();
+        let mut hops = hops.filter_map(|value| value.to_str().ok()).flat_map(|text| text.rsplit(','));
+        for _ in 0..MAX_HOPS {
+            if !self.holds(client) {
+                break;
+            }
+            match hops.next().map(|hop| hop.trim().parse()) {
+                Some(Ok(address)) => client = address,
+                // What stands before a hop that is not an address was written by nobody we know.
+                Some(Err(_)) | None => break,
+            }
+        }
+        client
+    }
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/').map_or((text, None), |(a, n)| (a, Some(n)));
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length: u32 = length.map_or(Some(most), |length| length.parse().ok())?;
+        let free = most.checked_sub(length)?;
+        let mask = u128::MAX.checked_shl(free).unwrap_or(0);
+        Some(Self { start: bits(address) & mask, mask })
+    }
+}
+
+/// IPv4 as IPv6 maps it, as a socket that takes both shows it.
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxies(texts: &[&str]) -> Result<TrustedProxies, BadProxy> {
+        TrustedProxies::parse(&texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    }
+
+    fn client(trusted: &[&str], peer: &str, forwarded: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(FORWARDED_FOR, value.parse().unwrap());
+        }
+        proxies(trusted).unwrap().client(peer.parse().unwrap(), &headers).to_string()
+    }
+
+    #[test]
+    fn only_a_named_proxy_is_believed() {
+        assert_eq!(client(&[], "10.0.0.1", &["1.2.3.4"]), "10.0.0.1");
+        assert_eq!(client(&["10.0.0.2"], "10.0.0.1", &["1.2.3.4"]), "10.0.0.1");
+        assert_eq!(client(&["10.0.0.0/24"], "10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(client(&["10.0.0.0/24"], "::ffff:10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(client(&["fd00::/8"], "fd12::1", &["2001:db8::1"]), "2001:db8::1");
+    }
+
+    #[test]
+    fn what_a_client_wrote_itself_is_not_believed() {
+        assert_eq!(client(&["10.0.0.0/8"], "10.0.0.1", &["6.6.6.6, 1.2.3.4, 10.0.0.9"]), "1.2.3.4");
+        assert_eq!(client(&["10.0.0.0/8"], "10.0.0.1", &["6.6.6.6", "1.2.3.4"]), "1.2.3.4");
+        assert_eq!(client(&["10.0.0.0/8"], "10.0.0.1", &["6.6.6.6, junk, 10.0.0.9"]), "10.0.0.9");
+        assert_eq!(client(&["10.0.0.0/8"], "10.0.0.1", &[]), "10.0.0.1");
+    }
+
+    #[test]
+    fn texts_that_are_no_network_are_refused_by_name() {
+        for bad in ["", "here", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/-1", "10.0.0.0/"] {
+            let error = proxies(&[bad]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{bad}' is no address")), "{error}");
+        }
+        assert_eq!(client(&["0.0.0.0/0"], "9.9.9.9", &["8.8.8.8, fd00::1"]), "fd00::1");
+        assert_eq!(client(&["::/0"], "fd00::2", &["fd00::1"]), "fd00::1");
+    }
+}

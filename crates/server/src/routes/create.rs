@@ -1,0 +1,143 @@
+//! `POST /v1/sandboxes`: makes a sandbox, once for each idempotency key.
+//!
+//! The answer under a key is committed together with the sandbox's record, so that no death of the daemon lies between. An
+//! image that is not on this host is fetched; who does not want to wait so long is told to come back, and the fetch goes on.
+
+use std::sync::Arc;
+
+use api::{CreateBody, ErrorCode, SandboxView};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use engine::Template;
+use http_body_util::BodyExt;
+use image::{ImageError, Source};
+use serde::Deserialize;
+
+use super::{read, view};
+use crate::app;
+use crate::error::{ApiError, During, of_engine};
+use crate::keyring::Caller;
+use crate::once::{self, Answer, Claim};
+use crate::service::Service;
+
+const ENDPOINT: &str = "POST /v1/sandboxes";
+const BODY_MAX: usize = 1 << 20;
+const FETCHING_RETRY_S: u64 = 10;
+
+/// Create a sandbox
+///
+/// Answers when it runs. A body of only `image` is valid and takes every default. An image that is not on the server yet is
+/// fetched first; where that takes too long the answer is `503` with `Retry-After` while the server goes on fetching.
+#[utoipa::path(
+    post, path = "/v1/sandboxes", operation_id = "createSandbox", tag = "Sandboxes",
+    params(("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
+        description = "Of your choice. For 24 hours the same key with the same body gives the same answer and makes nothing anew; with another body it is `INVALID_REQUEST`.",
+        example = "8e03978e-40d5-43dd-bc93-6894a57f9324")),
+    request_body(content = CreateBody, description = "Only `image` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
+        example = json!({"image": "ubuntu:24.04", "resources": {"cpu": 2, "memoryMb": 4096, "diskMb": 10240}, "env": {"NODE_ENV": "production"}, "timeoutMs": 300000, "metadata": {"userId": "user_123"}, "network": {"egress": {"allow": ["example.com"], "default": "deny"}}})),
+    responses(
+        (status = 201, description = "It is running.", body = SandboxView,
+            headers(("Location" = String, description = "Path of the sandbox."),
+                ("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key."))),
+        (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A value out of its range or set, an unknown image: `INVALID_CONFIG`."),
+        (status = 413, description = "The body is larger than 1 MiB: `INVALID_REQUEST`.")
+    )
+)]
+pub async fn create(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let key = once::key_of(&parts.headers)?;
+    let room = service.room.body(&caller.account, BODY_MAX);
+    let body = read::json_body(&parts.headers, body, room).await?;
+    let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
+    let work = move |claim| async move { make(&shared, &account, asked, claim).await };
+    let response = service.once.run(&caller, ENDPOINT, key, body, work).await?;
+    with_location(response).await
+}
+
+async fn make(
+    service: &Service,
+    account: &str,
+    body: Bytes,
+    claim: Option<Claim>,
+) -> Result<Answer, ApiError> {
+    let config = reader::create(&body, &service.config_rules)?;
+    drop(body);
+    let template = find_image(service, &config.image).await?;
+    let answer = match claim {
+        Some(_) => Answer::committed,
+        None => Answer::new,
+    };
+    let remember = claim.map(|claim| {
+        claim.remember(|record| {
+            // A view is text and numbers: it has a JSON. Were there none, an empty answer would be kept, and read as broken.
+            let content = view::json(&view::sandbox(record)).unwrap_or_default();
+            (StatusCode::CREATED.as_u16(), content.to_vec())
+        })
+    });
+    let made = service.engine.create(account, config, template, remember).await;
+    let status = made.map_err(|error| of_engine(error, None, During::Other))?;
+    Ok(answer(StatusCode::CREATED, view::json(&view::sandbox(&status.record))?))
+}
+
+async fn find_image(service: &Service, name: &str) -> Result<Template, ApiError> {
+    if let Some(image) = service.images.get(name) {
+        return Ok(app::template(&image));
+    }
+    let fetching = fetch(service, name);
+    match tokio::time::timeout(service.pull_patience, fetching).await {
+        Ok(image) => {
+            let image = image?;
+            Ok(app::template(&image))
+        }
+        Err(_) => {
+            let message = format!("image {} is being fetched and is not here yet", rules::shown(name));
+            Err(ApiError::new(ErrorCode::ResourceExhausted, message)
+                .with_detail("field", "image")
+                .retry_after(FETCHING_RETRY_S))
+        }
+    }
+}
+
+async fn fetch(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageError> {
+    match service.images.ensure(name, Arc::new(|_| {})).await {
+        Err(ImageError::UnknownName { .. }) if service.allow_any_image => match name.parse() {
+            Ok(source @ Source::Registry { .. }) => {
+                service.images.import(name, source, Arc::new(|_| {})).await
+            }
+            // A client names images of registries and never files of this host.
+            Ok(_) => Err(ImageError::BadName {
+                name: name.to_owned(),
+                reason:
+                    "allowed are names of the catalogue and references such as 'docker.io/library/debian:12'"
+                        .to_owned(),
+            }),
+            Err(error) => Err(error),
+        },
+        image => image,
+    }
+}
+
+/// `Location` names the sandbox that the body shows, on a replayed answer too.
+async fn with_location(response: Response) -> Result<Response, ApiError> {
+    if response.status() != StatusCode::CREATED {
+        return Ok(response);
+    }
+    let (mut parts, body) = response.into_parts();
+    let content = body.collect().await.map_err(ApiError::internal)?.to_bytes();
+    let made: Made = serde_json::from_slice(&content).map_err(ApiError::internal)?;
+    let location = HeaderValue::try_from(format!("/v1/sandboxes/{}", made.id)).map_err(ApiError::internal)?;
+    parts.headers.insert(header::LOCATION, location);
+    Ok(Response::from_parts(parts, content.into()))
+}
+
+#[derive(Deserialize)]
+struct Made {
+    id: api::SandboxId,
+}

@@ -1,0 +1,118 @@
+//! `POST /v1/sandboxes/{id}/execute`: runs a command and answers when it has ended, or streams what it prints.
+//!
+//! A client that goes away ends its command, unless it gave an idempotency key: then somebody may ask for the answer again.
+
+use std::sync::Arc;
+
+use api::{ExecuteBody, ExecutionResult, SandboxId};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use engine::{EngineError, Execution};
+
+use super::{read, stream, view};
+use crate::error::{ApiError, During, of_engine};
+use crate::keyring::Caller;
+use crate::layers::RequestId;
+use crate::once::{self, Answer};
+use crate::service::Service;
+
+/// A command of at most 64 KiB and the text for its stdin.
+const BODY_MAX: usize = 16 << 20;
+
+/// Run a command
+///
+/// With bash. Without `Accept: text/event-stream` the answer comes when the command has ended: also one that failed or was killed
+/// when its time was over is answered with `200`. With it the answer is a stream of Server-Sent Events: `stdout` and `stderr` (the data is one
+/// line, as text), then `done` (the data is a JSON object as in the schema `Done`), or `error` (an `ErrorObject`) where the end is not
+/// known. A paused sandbox is resumed first, unless `autoResume` is `false`. A client that goes away ends its command.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/execute", operation_id = "execute", tag = "Commands",
+    params(
+        ("id" = SandboxId, Path, description = "Id of the sandbox."),
+        ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
+            description = "As with create; for answers that are not streams. A command under a key is not ended when its client goes away.",
+            example = "8e03978e-40d5-43dd-bc93-6894a57f9324")
+    ),
+    request_body(content = ExecuteBody, description = "Only `command` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
+        example = json!({"command": "echo hello", "cwd": "/workspace", "env": {"GREETING": "hi"}, "timeoutMs": 60000})),
+    responses(
+        (status = 200, description = "How the command ended, or the stream of its events.",
+            headers(("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key.")),
+            content(
+                (ExecutionResult = "application/json", example = json!({"stdout": "hello\n", "stderr": "", "exitCode": 0, "durationMs": 3, "signal": null})),
+                (String = "text/event-stream", example = "event: stdout\ndata: hello\n\nevent: done\ndata: {\"exitCode\":0,\"durationMs\":3,\"signal\":null}\n\n")
+            )),
+        (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A value out of its range: `INVALID_CONFIG`. More than 65,536 bytes of command: `COMMAND_TOO_LONG`."),
+        (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`."),
+        (status = 408, description = "The command's time was over before it could start: `EXECUTION_TIMEOUT`."),
+        (status = 409, description = "It is not `running`, and not to be resumed: `INVALID_STATE`."),
+        (status = 413, description = "The body is larger than 16 MiB: `INVALID_REQUEST`."),
+        (status = 502, description = "The sandbox failed while the command was executed: `EXECUTION_ERROR`.")
+    )
+)]
+pub async fn execute(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    Extension(request_id): Extension<RequestId>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let id = read::sandbox_id(&parts.uri)?;
+    // The engine counts as activity what reaches it, and this what does not.
+    let refused = |error| {
+        service.engine.touch(&caller.account, &id);
+        error
+    };
+    let is_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
+    // The answer of a stream is not kept.
+    let key = if is_stream { Ok(None) } else { once::key_of(&parts.headers) };
+    // Nobody sends a body for a sandbox that is not there, unless an answer may have been kept when it was.
+    match service.engine.get(&caller.account, &id).await {
+        Ok(_) => {}
+        Err(EngineError::NotFound { terminated: Some(_) }) if key.as_ref().is_ok_and(Option::is_some) => {}
+        Err(error) => return Err(of_engine(error, Some(id.as_str()), During::Execute)),
+    }
+    let key = key.map_err(refused)?;
+    let room = service.room.body(&caller.account, BODY_MAX);
+    let body = read::json_body(&parts.headers, body, room).await.map_err(refused)?;
+    let order = Order { service: Arc::clone(&service), account: Arc::clone(&caller.account), id: id.clone() };
+    if is_stream {
+        let execution = order.start(&body).await?;
+        return Ok(stream::response(execution, request_id, service.stopping.clone()));
+    }
+    let endpoint = format!("POST /v1/sandboxes/{id}/execute");
+    let asked = body.clone();
+    let work = move |_| async move { order.run(asked).await };
+    service.once.run(&caller, &endpoint, key, body, work).await
+}
+
+struct Order {
+    service: Arc<Service>,
+    account: Arc<str>,
+    id: SandboxId,
+}
+
+impl Order {
+    async fn start(&self, body: &Bytes) -> Result<Execution, ApiError> {
+        let engine = &self.service.engine;
+        let request = reader::execute(body, &self.service.execute_rules)
+            .inspect_err(|_| engine.touch(&self.account, &self.id))?;
+        engine.execute(&self.account, &self.id, request).await.map_err(|error| self.fault(error))
+    }
+
+    async fn run(self, body: Bytes) -> Result<Answer, ApiError> {
+        let execution = self.start(&body).await?;
+        // Others may need its room while the command runs.
+        drop(body);
+        let result = execution.collect(self.service.max_output_bytes).await;
+        let result: ExecutionResult = result.map_err(|error| self.fault(error))?;
+        Ok(Answer::new(StatusCode::OK, view::json(&result)?))
+    }
+
+    fn fault(&self, error: EngineError) -> ApiError {
+        of_engine(error, Some(self.id.as_str()), During::Execute)
+    }
+}

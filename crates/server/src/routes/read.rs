@@ -1,0 +1,58 @@
+//! Reads what the socket brings, bounded: a body, and the sandbox that a path names.
+
+use api::{ErrorCode, SandboxId};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+
+use crate::error::{self, ApiError};
+use crate::room::Growing;
+
+/// A body of JSON, not yet looked into, of at most the bytes that there may be `room` for.
+pub async fn json_body(headers: &HeaderMap, body: Body, room: Growing) -> Result<Bytes, ApiError> {
+    let body = whole_body(headers, body, room).await?;
+    reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))?;
+    Ok(body)
+}
+
+/// All values of a header, as bytes.
+pub fn values(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    headers.get_all(name).into_iter().map(axum::http::HeaderValue::as_bytes)
+}
+
+/// What is too large is left unread; the listener sees to it that a client that writes before it reads gets its answer.
+async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: Growing) -> Result<Bytes, ApiError> {
+    let most = read.most();
+    let said =
+        headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if said.is_some_and(|said| said > most as u64) {
+        return Err(too_large(said, most));
+    }
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|fault| {
+            let message = format!("the body could not be read to its end: {fault}");
+            ApiError::new(ErrorCode::InvalidRequest, message)
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if read.len() + data.len() > most {
+            return Err(too_large(None, most));
+        }
+        read.add(&data).await?;
+    }
+    Ok(read.done())
+}
+
+fn too_large(said: Option<u64>, most: usize) -> ApiError {
+    let got = said.map_or("larger".to_owned(), |said| format!("{said} bytes long"));
+    let message = format!("the body is {got}; allowed is at most {most} bytes");
+    ApiError::new(ErrorCode::InvalidRequest, message).with_status(StatusCode::PAYLOAD_TOO_LARGE)
+}
+
+/// The sandbox that `/v1/sandboxes/{id}…` names. What is no id is the name of no sandbox, and what cannot be decoded is
+/// no id. The layers before read it in the same way.
+pub fn sandbox_id(uri: &Uri) -> Result<SandboxId, ApiError> {
+    let segment = uri.path().split('/').nth(3).unwrap_or_default();
+    let Some(named) = reader::path_segment(segment) else { return Err(error::not_found(segment, None)) };
+    named.parse().map_err(|_| error::not_found(&named, None))
+}

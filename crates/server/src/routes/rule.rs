@@ -1,0 +1,58 @@
+//! Who may do what, and what it counts against: a table by method and path.
+//!
+//! The layers ask it before a handler runs. It has a row for each route of the router above it, which a test compares. The
+//! template of a path is its name in logs and metrics.
+
+use axum::http::Method;
+use rules::{Charge, Endpoint, Scope};
+
+use crate::layers::{Access, Rule};
+
+/// The rule of a request, or nothing where there is no such route, or not with that method. What needs no key needs none to be
+/// told that it does not take a method, so an open path has its rule with any.
+pub fn rule(method: &Method, path: &str) -> Option<Rule> {
+    let (route, kind) = route(path)?;
+    // What answers GET answers HEAD.
+    let asked = if *method == Method::HEAD { "GET" } else { method.as_str() };
+    let access = match kind {
+        Kind::Open => Access::Open,
+        Kind::Keyed(methods, _) if !methods.contains(&asked) => return None,
+        Kind::Keyed(_, endpoint) => Access::Key {
+            scope: Scope::needed(method.as_str(), endpoint),
+            charge: Charge::of(method.as_str(), endpoint),
+        },
+    };
+    Some(Rule { route, access })
+}
+
+enum Kind {
+    Open,
+    /// With the methods it takes.
+    Keyed(&'static [&'static str], Endpoint),
+}
+
+fn route(path: &str) -> Option<(&'static str, Kind)> {
+    let post = |endpoint| Kind::Keyed(&["POST"], endpoint);
+    Some(match path {
+        "/v1/health" => ("/v1/health", Kind::Open),
+        "/docs" => ("/docs", Kind::Open),
+        "/docs/" => ("/docs/", Kind::Open),
+        "/docs/docs.css" => ("/docs/docs.css", Kind::Open),
+        "/docs/docs.js" => ("/docs/docs.js", Kind::Open),
+        "/docs/openapi.json" => ("/docs/openapi.json", Kind::Open),
+        "/v1/openapi.json" => ("/v1/openapi.json", Kind::Keyed(&["GET"], Endpoint::Other)),
+        "/v1/sandboxes" => ("/v1/sandboxes", Kind::Keyed(&["GET", "POST"], Endpoint::Sandboxes)),
+        _ => {
+            let rest = path.strip_prefix("/v1/sandboxes/")?;
+            // As the router has it: between two slashes even nothing is an id, if one that names no sandbox.
+            match rest.split_once('/') {
+                None if rest.is_empty() => return None,
+                None => ("/v1/sandboxes/{id}", Kind::Keyed(&["GET", "DELETE"], Endpoint::Other)),
+                Some((_, "pause")) => ("/v1/sandboxes/{id}/pause", post(Endpoint::Other)),
+                Some((_, "resume")) => ("/v1/sandboxes/{id}/resume", post(Endpoint::Other)),
+                Some((_, "execute")) => ("/v1/sandboxes/{id}/execute", post(Endpoint::Execute)),
+                Some(_) => return None,
+            }
+        }
+    })
+}

@@ -1,0 +1,9 @@
+//! The whole service but its sockets: real layers, engine and images, on a fake wall and a store in memory.
+
+mod bad;
+mod bodies;
+mod execute;
+mod sandboxes;
+mod streams;
+mod tables;
+mod world;

@@ -1,0 +1,95 @@
+//! Which bodies are read, and how many at once.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+
+use super::world::{World, json_request};
+
+const NOBODY: &str = "/v1/sandboxes/sb_aaaaaaaaaaaaaaaaaaaaaaaaaa/execute";
+
+/// So many bytes, and never an end.
+fn unfinished(bytes: usize) -> Body {
+    let piece = Bytes::from(vec![b' '; 64 << 10]);
+    let count = bytes.div_ceil(piece.len());
+    let pieces = stream::iter((0..count).map(move |_| Ok::<_, Infallible>(piece.clone())));
+    Body::from_stream(pieces.chain(stream::pending()))
+}
+
+#[tokio::test]
+async fn nothing_is_read_for_a_sandbox_that_is_not_there() {
+    let world = World::new().await;
+    let id = world.create().await;
+    let ended = format!("/v1/sandboxes/{id}/execute");
+    assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
+    for (path, state, key) in [(NOBODY, "", ""), (NOBODY, "", "k"), (&ended, "terminated", "")] {
+        let mut asked = json_request(path, unfinished(1));
+        if !key.is_empty() {
+            asked.headers_mut().insert("idempotency-key", key.parse().unwrap());
+        }
+        let answer = world.ask(asked).await;
+        assert_eq!((answer.code(), answer.detail("state")), ("SANDBOX_NOT_FOUND", state), "{path} {key}");
+    }
+}
+
+#[tokio::test]
+async fn the_answer_under_a_key_outlives_its_sandbox() {
+    let world = World::new().await;
+    let id = world.create().await;
+    let ask = || {
+        let body = json!({"command": "echo once"}).to_string();
+        let mut asked = json_request(&format!("/v1/sandboxes/{id}/execute"), body);
+        asked.headers_mut().insert("idempotency-key", "k".parse().unwrap());
+        world.ask(asked)
+    };
+    let first = ask().await;
+    assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
+    let again = ask().await;
+    assert_eq!((&again.text, again.header("idempotency-replayed")), (&first.text, "true"));
+}
+
+#[tokio::test]
+async fn a_name_given_twice_is_not_the_same_body() {
+    let world = World::new().await;
+    let ask = |body: &'static str| {
+        let mut asked = json_request("/v1/sandboxes", body);
+        asked.headers_mut().insert("idempotency-key", "k".parse().unwrap());
+        world.ask(asked)
+    };
+    assert_eq!(ask(r#"{"image":"test:1","timeoutMs":600000}"#).await.status, StatusCode::CREATED);
+    let twice = ask(r#"{"timeoutMs":5,"timeoutMs":600000,"image":"test:1"}"#).await;
+    assert_eq!((twice.status, twice.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
+    let world = World::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
+    let id = world.create().await;
+    let path = format!("/v1/sandboxes/{id}/execute");
+    let all = world.service.room.free_bytes();
+    let flood =
+        futures_util::future::join_all((0..40).map(|_| world.ask(json_request(&path, unfinished(15 << 20)))));
+    let others = async {
+        // By then who found no room was told so.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(world.service.room.free_bytes() >= 16 << 20, "one account takes all");
+        assert_eq!(world.execute(&id, json!({"command": "true"})).await.json["exitCode"], 0);
+        let large = json!({"command": "cat >/dev/null", "stdin": "x".repeat(1 << 20)}).to_string();
+        let refused = world.ask(json_request(&path, large)).await;
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!((refused.code(), refused.header("retry-after")), ("RESOURCE_EXHAUSTED", "5"));
+    };
+    tokio::select! {
+        _ = flood => panic!("their bodies have no end"),
+        () = others => {}
+    }
+    assert_eq!(world.service.room.free_bytes(), all);
+    let large = json!({"command": "true", "stdin": "x".repeat(1 << 20)}).to_string();
+    assert_eq!(world.ask(json_request(&path, large)).await.status, StatusCode::OK);
+    assert_eq!(world.service.room.free_bytes(), all);
+}

@@ -1,0 +1,282 @@
+//! Create, list, get, pause, resume, terminate.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use driver::fake::{Fault, Verb};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::world::{Answer, FIT, HANGING, IMAGE, World, bearer, json_request, request};
+
+const ALL: &str = "/v1/sandboxes";
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+fn path(id: &str) -> String {
+    format!("/v1/sandboxes/{id}")
+}
+
+#[tokio::test]
+async fn a_created_sandbox_is_shown_by_get_and_list() {
+    let world = World::new().await;
+    let body = json!({"image": IMAGE, "metadata": {"userId": "7"}, "env": {"A": "1"},
+        "network": {"egress": {"allow": ["example.com"], "default": "deny"}, "ingress": {"allowPorts": [3000]}}});
+    let made = world.post(ALL, body).await;
+    assert_eq!(made.status, StatusCode::CREATED);
+    let id = made.json["id"].as_str().unwrap();
+    assert_eq!(made.header("location"), path(id));
+    assert_eq!(made.header("content-type"), "application/json; charset=utf-8");
+    assert_eq!(made.json["state"], "running");
+    assert_eq!(made.json["resources"], json!({"cpu": 2, "memoryMb": 4096, "diskMb": 10_240}));
+    assert_eq!(made.json["network"]["ingress"], json!({"allowPorts": [3000]}));
+    assert!(made.json["startedAt"].is_string() && made.json["createdAt"].is_string());
+    assert_eq!(
+        keys(&made.json),
+        [
+            "createdAt",
+            "env",
+            "id",
+            "idleTimeoutMs",
+            "image",
+            "metadata",
+            "network",
+            "resources",
+            "startedAt",
+            "state",
+            "timeoutMs",
+            "workdir"
+        ]
+    );
+    let got = world.call("GET", &path(id)).await;
+    assert_eq!((got.status, &got.json), (StatusCode::OK, &made.json));
+    let head = world.call("HEAD", &path(id)).await;
+    assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));
+    let listed = world.call("GET", "/v1/sandboxes?metadata.userId=7&state=running&image=test%3A1&x=1").await;
+    assert_eq!(listed.json["pagination"], json!({"total": 1, "limit": 20, "offset": 0, "hasMore": false}));
+    let item = &listed.json["data"][0];
+    assert_eq!(keys(item), ["createdAt", "id", "image", "resources", "startedAt", "state"]);
+    assert_eq!((&item["id"], &item["startedAt"]), (&made.json["id"], &made.json["startedAt"]));
+    let other = world.call("GET", "/v1/sandboxes?metadata.userId=8&limit=1&offset=5").await;
+    assert_eq!(
+        other.json,
+        json!({"data": [], "pagination": {"total": 0, "limit": 1, "offset": 5, "hasMore": false}})
+    );
+}
+
+#[tokio::test]
+async fn a_life_from_create_to_terminate() {
+    let world = World::new().await;
+    let id = world.create().await;
+    let verb = |verb: &str| format!("/v1/sandboxes/{id}/{verb}");
+
+    let refused = world.call("POST", &verb("resume")).await;
+    assert_eq!((refused.status, refused.code()), (StatusCode::CONFLICT, "INVALID_STATE"));
+    assert_eq!((refused.detail("sandboxId"), refused.detail("state")), (id.as_str(), "running"));
+
+    let paused = world.call("POST", &verb("pause")).await;
+    assert_eq!(keys(&paused.json), ["id", "pausedAt", "runtimeDurationMs", "state"]);
+    assert_eq!((paused.status, &paused.json["state"]), (StatusCode::OK, &json!("paused")));
+    let shown = world.call("GET", &path(&id)).await;
+    assert_eq!((&shown.json["state"], &shown.json["pausedAt"]), (&json!("paused"), &paused.json["pausedAt"]));
+    let item = &world.call("GET", "/v1/sandboxes?state=paused").await.json["data"][0];
+    assert_eq!(keys(item), ["createdAt", "id", "image", "pausedAt", "resources", "state"]);
+    assert_eq!(world.call("POST", &verb("pause")).await.code(), "INVALID_STATE");
+
+    let resumed = world.call("POST", &verb("resume")).await;
+    assert_eq!(keys(&resumed.json), ["id", "pausedDurationMs", "resumedAt", "state"]);
+    assert_eq!((resumed.status, &resumed.json["state"]), (StatusCode::OK, &json!("running")));
+
+    let ended = world.call("DELETE", &path(&id)).await;
+    assert_eq!(keys(&ended.json), ["id", "state", "terminatedAt", "totalRuntimeMs"]);
+    assert_eq!((ended.status, &ended.json["state"]), (StatusCode::OK, &json!("terminated")));
+    for (method, path) in
+        [("GET", path(&id)), ("DELETE", path(&id)), ("POST", verb("pause")), ("POST", verb("resume"))]
+    {
+        let gone = world.call(method, &path).await;
+        assert_eq!(
+            (gone.status, gone.code()),
+            (StatusCode::NOT_FOUND, "SANDBOX_NOT_FOUND"),
+            "{method} {path}"
+        );
+        assert_eq!((gone.detail("sandboxId"), gone.detail("state")), (id.as_str(), "terminated"));
+        assert_eq!(
+            (gone.detail("reason"), &gone.json["error"]["details"]["terminatedAt"]),
+            ("deleted", &ended.json["terminatedAt"])
+        );
+    }
+    let executed = world.execute(&id, json!({"command": "true"})).await;
+    assert_eq!((executed.code(), executed.detail("state")), ("SANDBOX_NOT_FOUND", "terminated"));
+    let listed = world.call("GET", "/v1/sandboxes?state=terminated").await;
+    assert_eq!(
+        keys(&listed.json["data"][0]),
+        ["createdAt", "id", "image", "resources", "state", "terminatedAt"]
+    );
+    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 1);
+}
+
+#[tokio::test]
+async fn another_accounts_sandbox_is_not_there() {
+    let world = World::new().await;
+    let id = world.create().await;
+    for (method, path) in [
+        ("GET", path(&id)),
+        ("POST", format!("/v1/sandboxes/{id}/pause")),
+        ("POST", format!("/v1/sandboxes/{id}/resume")),
+        ("DELETE", path(&id)),
+    ] {
+        let asked = Request::builder().method(method).uri(&path).header("authorization", bearer(2));
+        let answer = world.ask(asked.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.json["error"]["details"], json!({"sandboxId": id}), "{method} {path}");
+    }
+    let listed = Request::builder().uri(ALL).header("authorization", bearer(2)).body(Body::empty()).unwrap();
+    assert_eq!(world.ask(listed).await.json["pagination"]["total"], 0);
+    assert_eq!(world.call("GET", &path(&id)).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn pages_are_cut_where_the_query_says() {
+    let world = World::new().await;
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.insert(0, world.create().await);
+    }
+    let page = world.call("GET", "/v1/sandboxes?limit=2&offset=1").await;
+    assert_eq!(page.json["pagination"], json!({"total": 5, "limit": 2, "offset": 1, "hasMore": true}));
+    let shown: Vec<&str> =
+        page.json["data"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap()).collect();
+    assert_eq!(shown, ids[1..3]);
+    let last = world.call("GET", "/v1/sandboxes?limit=3&offset=2").await;
+    assert_eq!(
+        (&last.json["pagination"]["hasMore"], last.json["data"].as_array().unwrap().len()),
+        (&json!(false), 3)
+    );
+}
+
+fn keyed(body: &Value, key: &str) -> Request<Body> {
+    let mut asked = json_request(ALL, body.to_string());
+    asked.headers_mut().insert("idempotency-key", key.parse().unwrap());
+    asked
+}
+
+#[tokio::test]
+async fn one_key_makes_one_sandbox_however_often_and_at_once() {
+    let world = World::new().await;
+    let body = json!({"image": IMAGE});
+    let answers = join_all((0..10).map(|_| world.ask(keyed(&body, "k")))).await;
+    let again = world.ask(keyed(&json!({ "image": IMAGE }), "k")).await;
+    assert_eq!(again.header("idempotency-replayed"), "true");
+    for answer in answers.iter().chain([&again]) {
+        assert_eq!((answer.status, &answer.text), (StatusCode::CREATED, &again.text));
+        assert_eq!(answer.header("location"), path(again.json["id"].as_str().unwrap()));
+    }
+    assert_eq!(answers.iter().filter(|answer| answer.header("idempotency-replayed").is_empty()).count(), 1);
+    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 1);
+    let other = world.ask(keyed(&json!({"image": IMAGE, "timeoutMs": 5}), "k")).await;
+    assert_eq!((other.status, other.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"));
+    let bad = world.ask(keyed(&body, "a b")).await;
+    assert!(bad.message().starts_with("header Idempotency-Key is 'a b'"), "{}", bad.message());
+    // A refusal is kept as well, for the same body.
+    let wrong = json!({"image": IMAGE, "resources": {"cpu": 3}});
+    assert_eq!(world.ask(keyed(&wrong, "wrong")).await.header("idempotency-replayed"), "");
+    let replayed = world.ask(keyed(&wrong, "wrong")).await;
+    assert_eq!((replayed.code(), replayed.header("idempotency-replayed")), ("INVALID_CONFIG", "true"));
+    assert_eq!(world.ask(keyed(&body, "wrong")).await.code(), "INVALID_REQUEST");
+    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 1);
+}
+
+async fn with_image(world: &World, image: &str) -> Answer {
+    world.post(ALL, json!({ "image": image })).await
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_had_is_told_apart() {
+    let world = World::new().await;
+    let unknown = with_image(&world, "ubnutu").await;
+    assert_eq!((unknown.status, unknown.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
+    assert_eq!(
+        unknown.message(),
+        "image is 'ubnutu'; allowed is one of 'custom', 'gone:1', 'hanging:1', 'test:1'"
+    );
+    assert_eq!(unknown.detail("field"), "image");
+    let custom = with_image(&world, "custom").await;
+    assert_eq!(custom.code(), "INVALID_CONFIG");
+    assert!(custom.message().contains("which has no source on this server"), "{}", custom.message());
+    let slow = with_image(&world, HANGING).await;
+    assert_eq!((slow.status, slow.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
+    assert_eq!(
+        (slow.header("retry-after"), slow.message()),
+        ("10", "image 'hanging:1' is being fetched and is not here yet")
+    );
+    // Only with the operator's leave is a reference fetched, and never a file of this host.
+    let reference = with_image(&world, "rootfs:/etc").await;
+    assert!(
+        reference.message().starts_with("image is 'rootfs:/etc'; allowed is one of"),
+        "{}",
+        reference.message()
+    );
+    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 0);
+}
+
+#[tokio::test]
+async fn with_the_operators_leave_references_are_fetched_and_files_are_not() {
+    let world = World::with_any_image().await;
+    for name in ["rootfs:/etc", "oci-layout:/srv", "debian:bookworm+curl"] {
+        let refused = with_image(&world, name).await;
+        assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"), "{name}");
+        assert!(refused.message().contains("allowed are names of the catalogue"), "{}", refused.message());
+    }
+    // Nobody listens at that port: another try may help.
+    let away = with_image(&world, "127.0.0.1:1/away:1").await;
+    assert_eq!((away.status, away.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
+    assert_eq!(world.post(ALL, json!({"image": IMAGE})).await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_host_that_is_full_says_when_to_come_back() {
+    let world = World::new().await;
+    for _ in 0..FIT {
+        world.create().await;
+    }
+    let refused = world.post(ALL, json!({"image": IMAGE})).await;
+    assert_eq!((refused.status, refused.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
+    assert_eq!(refused.header("retry-after"), "10");
+    // Not kept: the same key works once there is room.
+    let body = json!({"image": IMAGE});
+    assert_eq!(world.ask(keyed(&body, "k")).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    let id = world.call("GET", ALL).await.json["data"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(world.call("DELETE", &path(&id)).await.status, StatusCode::OK);
+    assert_eq!(world.ask(keyed(&body, "k")).await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_failed_start_is_our_fault_and_leaves_nothing() {
+    let world = World::new().await;
+    world.driver.fail_next(Verb::Start, Fault::Before);
+    let failed = world.post(ALL, json!({"image": IMAGE})).await;
+    assert_eq!((failed.status, failed.code()), (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL_ERROR"));
+    assert_eq!(
+        failed.message(),
+        "an unexpected fault of the server; its log says more under the id of this request"
+    );
+    assert_eq!(failed.json["error"]["details"], json!({}));
+    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 0);
+}
+
+#[tokio::test]
+async fn bodies_where_none_is_wanted_are_ignored() {
+    let world = World::new().await;
+    let id = world.create().await;
+    for (method, path) in [
+        ("GET", ALL.to_owned()),
+        ("GET", path(&id)),
+        ("POST", format!("/v1/sandboxes/{id}/pause")),
+        ("POST", format!("/v1/sandboxes/{id}/resume")),
+        ("DELETE", path(&id)),
+    ] {
+        let asked =
+            request(method, &path).header("content-type", "text/plain").body("{\0 no json".into()).unwrap();
+        assert_eq!(world.ask(asked).await.status, StatusCode::OK, "{method} {path}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Router, rules and document agree, and what they say is so.
+
+use std::collections::BTreeSet;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use rules::{Charge, KeyCharge, Scope};
+use serde_json::{Value, json};
+
+use super::world::{World, request};
+use crate::layers::Access;
+use crate::routes::{document, rule};
+
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
+const OPEN: [&str; 6] =
+    ["/v1/health", "/docs", "/docs/", "/docs/docs.css", "/docs/docs.js", "/docs/openapi.json"];
+
+fn openapi() -> Value {
+    serde_json::from_str(&document()).unwrap()
+}
+
+fn operations(document: &Value) -> Vec<(String, String, Value)> {
+    let paths = document["paths"].as_object().unwrap().iter();
+    paths
+        .flat_map(|(path, operations)| {
+            let operations = operations.as_object().unwrap().iter();
+            operations
+                .map(move |(method, operation)| (method.to_uppercase(), path.clone(), operation.clone()))
+        })
+        .collect()
+}
+
+fn access(method: &str, path: &str) -> Option<Access> {
+    rule(&Method::from_bytes(method.as_bytes()).unwrap(), path).map(|rule| rule.access)
+}
+
+#[test]
+fn the_table_of_rules() {
+    let key = |scope, charge| Some(Access::Key { scope, charge });
+    let read = key(Scope::Read, Charge::Key(KeyCharge::Read));
+    let write = key(Scope::Write, Charge::Key(KeyCharge::Write));
+    let one = "/v1/sandboxes/sb_aaaaaaaa";
+    for (method, path, expected) in [
+        ("GET", "/v1/sandboxes".to_owned(), read),
+        ("HEAD", "/v1/sandboxes".to_owned(), read),
+        ("POST", "/v1/sandboxes".to_owned(), key(Scope::Write, Charge::Key(KeyCharge::Create))),
+        ("GET", one.to_owned(), read),
+        ("GET", "/v1/sandboxes/..".to_owned(), read),
+        ("DELETE", one.to_owned(), write),
+        ("POST", format!("{one}/pause"), write),
+        ("POST", format!("{one}/resume"), write),
+        ("POST", format!("{one}/execute"), key(Scope::Execute, Charge::Sandbox)),
+        ("GET", "/v1/openapi.json".to_owned(), read),
+        ("GET", "/v1/health".to_owned(), Some(Access::Open)),
+        ("TRACE", "/v1/health".to_owned(), Some(Access::Open)),
+        ("PUT", "/v1/sandboxes".to_owned(), None),
+        ("GET", format!("{one}/pause"), None),
+        ("GET", "/v1/sandboxes/".to_owned(), None),
+        ("POST", "/v1/sandboxes//pause".to_owned(), write),
+        ("POST", format!("{one}/pause/"), None),
+        ("GET", "/".to_owned(), None),
+    ] {
+        assert_eq!(access(method, &path), expected, "{method} {path}");
+    }
+    let template = rule(&Method::POST, &format!("{one}/execute")).unwrap().route;
+    assert_eq!(template, "/v1/sandboxes/{id}/execute");
+}
+
+#[tokio::test]
+async fn the_router_serves_what_has_a_rule_and_nothing_else() {
+    let world = World::new().await;
+    let document = openapi();
+    let mut paths: BTreeSet<String> = operations(&document).into_iter().map(|(_, path, _)| path).collect();
+    paths.extend(OPEN.map(str::to_owned));
+    for path in paths {
+        let path = path.replace("{id}", "sb_aaaaaaaa");
+        let mut taken = BTreeSet::new();
+        let mut allowed = BTreeSet::new();
+        for method in METHODS {
+            let answer = world.call(method, &path).await;
+            if answer.status == StatusCode::METHOD_NOT_ALLOWED {
+                assert!(matches!(access(method, &path), None | Some(Access::Open)), "{method} {path}");
+                allowed = answer.header("allow").split(',').map(str::to_owned).collect();
+                if method == "HEAD" {
+                    assert_eq!(answer.text, "", "{path}");
+                    continue;
+                }
+                assert_eq!(answer.code(), "METHOD_NOT_ALLOWED");
+                assert!(answer.message().contains(&format!("'{method}'")), "{}", answer.message());
+            } else {
+                assert!(access(method, &path).is_some(), "{method} {path} is {}", answer.status);
+                taken.insert(method.to_owned());
+            }
+        }
+        assert_eq!(allowed, taken, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_needs_a_key_is_refused_without() {
+    let world = World::new().await;
+    for (method, path, operation) in operations(&openapi()) {
+        let path = path.replace("{id}", "sb_aaaaaaaa");
+        let asked = Request::builder().method(method.as_str()).uri(&path).body(Body::empty()).unwrap();
+        let answer = world.ask(asked).await;
+        if operation["security"] == json!([]) {
+            assert_eq!((answer.status, path.as_str()), (StatusCode::OK, "/v1/health"));
+        } else {
+            assert_eq!(
+                (answer.status, answer.code()),
+                (StatusCode::UNAUTHORIZED, "UNAUTHORIZED"),
+                "{method} {path}"
+            );
+            assert!(operation["responses"]["401"].is_object() && operation["x-scope"].is_string());
+        }
+    }
+}
+
+#[tokio::test]
+async fn health_and_the_page_need_no_key() {
+    let world = World::new().await;
+    for (path, kind, part) in [
+        ("/v1/health", "application/json; charset=utf-8", "\"status\":\"ok\",\"version\":\"v1\""),
+        ("/docs", "text/html; charset=utf-8", "<!doctype html>"),
+        ("/docs/", "text/html; charset=utf-8", "/docs/docs.js"),
+        ("/docs/docs.css", "text/css; charset=utf-8", "{"),
+        ("/docs/docs.js", "text/javascript; charset=utf-8", "/docs/openapi.json"),
+        ("/docs/openapi.json", "application/json; charset=utf-8", "\"openapi\""),
+    ] {
+        let answer = world.ask(Request::builder().uri(path).body(Body::empty()).unwrap()).await;
+        assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, kind), "{path}");
+        assert!(answer.text.contains(part), "{path}");
+        if path.starts_with("/docs") {
+            assert!(
+                answer
+                    .header("content-security-policy")
+                    .starts_with("default-src 'none'; script-src 'self';")
+            );
+            assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        }
+    }
+    let keyed = world.ask(request("GET", "/v1/openapi.json").body(Body::empty()).unwrap()).await;
+    assert_eq!((keyed.status, keyed.text), (StatusCode::OK, document()));
+}
+
+/// Follows `$ref` and calls back with each schema, parameter and response of the document.
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::String(reference)) = fields.get("$ref") {
+                found.insert(reference.clone());
+            }
+            fields.values().for_each(|value| references(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_document_is_complete() {
+    let document = openapi();
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    for reference in found {
+        assert!(document.pointer(reference.strip_prefix('#').unwrap()).is_some(), "{reference} is nowhere");
+    }
+    for (method, path, operation) in operations(&document) {
+        let here = format!("{method} {path}");
+        assert!(operation["summary"].is_string() && operation["operationId"].is_string(), "{here}");
+        assert!(access(&method, &path).is_some(), "{here}");
+        let responses = operation["responses"].as_object().unwrap();
+        assert!(responses.contains_key("500") && responses.contains_key("400"), "{here}");
+        for (status, response) in responses {
+            let headers = response["headers"].as_object().unwrap();
+            assert!(
+                headers.contains_key("X-Request-Id") && headers.contains_key("X-RateLimit-Reset"),
+                "{here} {status}"
+            );
+            assert_eq!(headers.contains_key("Retry-After"), ["429", "503"].contains(&status.as_str()));
+            let content = &response["content"]["application/json"];
+            assert!(content["schema"].is_object(), "{here} {status}");
+            if status.as_str() >= "400" {
+                assert_eq!(content["schema"]["$ref"], "#/components/schemas/ErrorBody", "{here} {status}");
+            }
+        }
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            assert!(
+                !parameter["schema"]["type"].is_array(),
+                "{here}: a parameter is never null: {parameter}"
+            );
+        }
+    }
+    let stream = &document["paths"]["/v1/sandboxes/{id}/execute"]["post"]["responses"]["200"]["content"];
+    assert_eq!(stream["text/event-stream"]["schema"]["type"], "string");
+    let codes = document["components"]["schemas"]["ErrorCode"]["enum"].as_array().unwrap();
+    assert_eq!(codes.len(), api::ErrorCode::ALL.len());
+}
+
+#[test]
+fn the_document_that_is_checked_in_is_this_one() {
+    let kept = include_str!("../../../../../docs/openapi.json");
+    assert!(
+        kept == document(),
+        "docs/openapi.json is old: run target/bin/sandboxd openapi > docs/openapi.json"
+    );
+}
+
+#[test]
+fn examples_of_bodies_are_read() {
+    let document = openapi();
+    let example = |path: &str| document.pointer(path).unwrap().to_string();
+    let create = example("/paths/~1v1~1sandboxes/post/requestBody/content/application~1json/example");
+    reader::create(create.as_bytes(), &Default::default()).unwrap();
+    let execute =
+        example("/paths/~1v1~1sandboxes~1{id}~1execute/post/requestBody/content/application~1json/example");
+    reader::execute(execute.as_bytes(), &Default::default()).unwrap();
+}

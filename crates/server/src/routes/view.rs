@@ -1,0 +1,54 @@
+//! From the records of the engine and the store to what the interface shows.
+
+use api::{SandboxItem, SandboxView, Times, Timestamp};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use rules::TimeMs;
+use serde::Serialize;
+use store::{SandboxRecord, SandboxSummary};
+
+use crate::error::ApiError;
+
+/// A sandbox as create and get show it.
+pub fn sandbox(record: &SandboxRecord) -> SandboxView {
+    let times = times(record.created_at, record.started_at, record.paused_at, record.terminated_at);
+    SandboxView::new(record.id.clone(), record.state, record.config.clone(), times)
+}
+
+/// A sandbox as lists show it.
+pub fn item(summary: SandboxSummary) -> SandboxItem {
+    let times = times(summary.created_at, summary.started_at, summary.paused_at, summary.terminated_at);
+    SandboxItem::new(summary.id, summary.state, summary.image, summary.resources, times)
+}
+
+fn times(
+    created: TimeMs,
+    started: Option<TimeMs>,
+    paused: Option<TimeMs>,
+    terminated: Option<TimeMs>,
+) -> Times {
+    let shown = |at: Option<TimeMs>| at.map(Timestamp::from);
+    Times {
+        created: created.into(),
+        started: shown(started),
+        paused: shown(paused),
+        terminated: shown(terminated),
+    }
+}
+
+/// The JSON of a body.
+pub fn json(body: &impl Serialize) -> Result<Bytes, ApiError> {
+    let text = serde_json::to_vec(body).map_err(|error| ApiError::internal(format!("an answer: {error}")))?;
+    Ok(text.into())
+}
+
+/// `200 OK` with a body.
+pub fn ok(body: &impl Serialize) -> Result<Response, ApiError> {
+    Ok(typed("application/json; charset=utf-8", json(body)?))
+}
+
+/// `200 OK` with content of any type.
+pub fn typed(kind: &'static str, content: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], content).into_response()
+}
