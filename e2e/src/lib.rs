@@ -6,6 +6,7 @@ mod guard;
 mod options;
 mod place;
 mod rig;
+pub mod service;
 
 pub use census::{Expected, settled, strays};
 pub use daemon::{Answer, Daemon, Found, escape, unescape};

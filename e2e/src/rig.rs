@@ -83,6 +83,7 @@ impl Rig {
             concurrent_executions: options.concurrent_executions,
             execution_queue: options.execution_queue,
             paused_retention_ms: options.paused_retention_ms,
+            terminated_retention_ms: 0,
             slots: options.slots,
         };
         let found = template.clone();
@@ -125,7 +126,7 @@ impl Rig {
 
     /// A new sandbox of the usual size.
     pub async fn create(&self) -> Result<api::SandboxId> {
-        let status = self.engine.create("test", config(), self.template.clone()).await?;
+        let status = self.engine.create("test", config(), self.template.clone(), None).await?;
         Ok(status.record.id.clone())
     }
 

@@ -258,7 +258,8 @@ async fn what_it_uses_up_is_its_own() {
     with_rig(options(), async |rig| {
         let resources = Resources { cpu: 1, memory_mb: 512, disk_mb: 64 };
         let config = SandboxConfig { resources, ..config() };
-        let id = rig.engine.create("test", config, rig.template.clone()).await.unwrap().record.id.clone();
+        let id =
+            rig.engine.create("test", config, rig.template.clone(), None).await.unwrap().record.id.clone();
         let neighbour = rig.create().await.unwrap();
         let run = async |text: &str, timeout_ms| {
             let request = ExecuteRequest { timeout_ms, ..command(text) };

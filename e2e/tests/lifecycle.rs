@@ -14,7 +14,7 @@ async fn execute(rig: &Rig, id: &SandboxId, request: ExecuteRequest) -> api::Exe
 }
 
 async fn create_with(rig: &Rig, config: SandboxConfig) -> Result<SandboxId, EngineError> {
-    Ok(rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone())
+    Ok(rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone())
 }
 
 async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
@@ -352,9 +352,9 @@ async fn fifty_creates_at_once_share_a_pool_and_none_is_handed_out_twice() {
     let creating: Vec<_> = (0..50)
         .map(|_| {
             let (engine, template) = (engine.clone(), rig.template.clone());
-            tokio::spawn(
-                async move { engine.create("test", config(), template).await.unwrap().record.id.clone() },
-            )
+            tokio::spawn(async move {
+                engine.create("test", config(), template, None).await.unwrap().record.id.clone()
+            })
         })
         .collect();
     let mut ids = BTreeSet::new();

@@ -81,7 +81,7 @@ impl Drop for Lxcfs {
 async fn sized(rig: &Rig, cpu: u32, memory_mb: u32) -> SandboxId {
     let resources = Resources { cpu, memory_mb, ..config().resources };
     let config = SandboxConfig { resources, ..config() };
-    rig.engine.create("test", config, rig.template.clone()).await.unwrap().record.id.clone()
+    rig.engine.create("test", config, rig.template.clone(), None).await.unwrap().record.id.clone()
 }
 
 async fn number(rig: &Rig, id: &SandboxId, text: &str) -> f64 {
@@ -128,7 +128,8 @@ async fn a_sandbox_sees_its_own_figures() {
         // Made for its size: the pool has another size of disk.
         let resources = Resources { cpu: 1, memory_mb: 512, disk_mb: 64 };
         let config = SandboxConfig { resources, ..config() };
-        let made = rig.engine.create("test", config, rig.template.clone()).await.unwrap().record.id.clone();
+        let made =
+            rig.engine.create("test", config, rig.template.clone(), None).await.unwrap().record.id.clone();
         shows(rig, &made, 1, 512).await;
         let host_uptime = std::fs::read_to_string("/proc/uptime").unwrap();
         let host_uptime: f64 = host_uptime.split(' ').next().unwrap().parse().unwrap();

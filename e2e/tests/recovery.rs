@@ -164,7 +164,8 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let (running, paused) = (rig.create().await.unwrap(), rig.create().await.unwrap());
     let config = api::SandboxConfig { workdir: "/srv/deep/er".to_owned(), ..e2e::config() };
-    let elsewhere = rig.engine.create("test", config, rig.template.clone()).await.unwrap().record.id.clone();
+    let elsewhere =
+        rig.engine.create("test", config, rig.template.clone(), None).await.unwrap().record.id.clone();
     for id in [&running, &paused, &elsewhere] {
         mark(&rig, id).await;
     }

@@ -113,7 +113,7 @@ async fn nothing_of(place: &Place) -> Result<()> {
 
 async fn small(rig: &Rig, cpu: u32, memory_mb: u32) -> Result<SandboxId> {
     let config = SandboxConfig { resources: Resources { cpu, memory_mb, disk_mb: 64 }, ..config() };
-    Ok(rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone())
+    Ok(rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone())
 }
 
 fn read(rig: &Rig, id: &SandboxId, file: &str) -> Result<String> {
@@ -155,7 +155,7 @@ async fn limits() -> Result<()> {
         let ready = rig.driver.list().await?;
         let resources = Resources { cpu: 1, memory_mb: 512, ..config().resources };
         let config = SandboxConfig { resources, ..config() };
-        let id = rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone();
+        let id = rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone();
         ensure!(ready.contains(&id), "{id} did not come from the pool, which held {ready:?}");
         let taken = seen(rig, &id)?;
         ensure!(taken == made, "from the pool it has {taken:?}, made it would have {made:?}");
@@ -288,7 +288,7 @@ async fn lxcfs() -> Result<()> {
         rig.pool_is_full().await;
         let resources = Resources { cpu: 1, memory_mb: 512, ..config().resources };
         let config = SandboxConfig { resources, ..config() };
-        let taken = rig.engine.create("test", config, rig.template.clone()).await?.record.id.clone();
+        let taken = rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone();
         for (id, size) in [(taken, 512), (small(rig, 1, 256).await?, 256)] {
             let total = rig.output(&id, "awk '/^MemTotal:/ { print $2 }' /proc/meminfo").await?;
             ensure!(total.trim() == (size * 1024).to_string(), "of {size} MB it sees {total}");

@@ -24,7 +24,7 @@ async fn in_sandbox(test: impl AsyncFnOnce(&Rig, &SandboxId)) {
 async fn small(rig: &Rig) -> SandboxId {
     let resources = Resources { cpu: 1, memory_mb: 256, disk_mb: 64 };
     let config = SandboxConfig { resources, ..config() };
-    rig.engine.create("test", config, rig.template.clone()).await.unwrap().record.id.clone()
+    rig.engine.create("test", config, rig.template.clone(), None).await.unwrap().record.id.clone()
 }
 
 /// Runs a command that may take so long.

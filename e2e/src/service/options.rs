@@ -1,0 +1,90 @@
+//! How a test's service differs from the default one. Called by [`super::Service`], which writes it down as TOML.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::options::SLOTS;
+use crate::place::Place;
+
+/// Settings by table and key, each value as TOML writes it.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    tables: BTreeMap<&'static str, BTreeMap<String, String>>,
+    /// A directory of images for itself, empty at first, instead of the shared one.
+    pub own_images: bool,
+}
+
+impl Default for ServiceOptions {
+    /// No limit on rates, room for any number of sandboxes, none made ahead.
+    fn default() -> Self {
+        let options = Self { tables: BTreeMap::new(), own_images: false };
+        let options = ["read", "write", "create", "execute"]
+            .iter()
+            .fold(options, |options, class| options.with("limits", &format!("{class}_per_minute"), "0"));
+        options
+            .with("capacity", "cpu", "100000")
+            .with("capacity", "memory_mb", "100000000")
+            .with("capacity", "disk_mb", "100000000")
+            .with("runtime", "lxcfs", "\"off\"")
+            .with("runtime", "path", "\"runc\"")
+            .with("log", "level", "\"info\"")
+    }
+}
+
+impl ServiceOptions {
+    #[must_use]
+    pub fn with(mut self, table: &'static str, key: &str, value: &str) -> Self {
+        self.tables.entry(table).or_default().insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// As the product comes: the rates of the specification.
+    #[must_use]
+    pub fn default_rates(mut self) -> Self {
+        for class in ["read", "write", "create", "execute"] {
+            if let Some(limits) = self.tables.get_mut("limits") {
+                limits.remove(&format!("{class}_per_minute"));
+            }
+        }
+        self
+    }
+
+    /// Another source for an image.
+    #[must_use]
+    pub fn image(self, name: &str, source: &str) -> Self {
+        self.with("images", &format!("\"{name}\""), &format!("[\"{source}\"]"))
+    }
+
+    pub(super) fn toml(&self, place: &Place, agent: &Path, addresses: [SocketAddr; 3]) -> String {
+        let [listen, plain, metrics] = addresses;
+        let mut options = self.clone();
+        let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
+        for (table, key, value) in [
+            ("http", "listen", text(&listen)),
+            ("http", "redirect_listen", text(&plain)),
+            ("metrics", "listen", text(&metrics)),
+            ("runtime", "agent", text(&agent.display())),
+            ("runtime", "cgroup_parent", text(&place.name)),
+            ("runtime", "uid_base", place.uid_base.to_string()),
+            ("runtime", "uid_slots", SLOTS.to_string()),
+        ] {
+            options.tables.entry(table).or_default().entry(key.to_owned()).or_insert(value);
+        }
+        // Named, it takes the place of the pool that a product begins with.
+        options.tables.entry("pool").or_default();
+        let mut toml = format!("data_dir = {:?}\nrun_dir = {:?}\n", canonical(&place.data), place.run);
+        for (table, keys) in &options.tables {
+            let _ = writeln!(toml, "\n[{table}]");
+            for (key, value) in keys {
+                let _ = writeln!(toml, "{key} = {value}");
+            }
+        }
+        toml
+    }
+}
+
+fn canonical(path: &Path) -> std::path::PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,465 @@
+//! The guides tell the truth: their commands run in order against a service, and print what stands below them.
+//!
+//! A block fenced as `sh` is run. Where a block fenced as `json` or `text` comes next, the command has to have printed that, but for
+//! ids, times and durations. Commands for an operator stand in `console` blocks: those that a test can run are run, the
+//! others are listed here with the reason.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/skip.rs"]
+mod skip;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use driver::Driver;
+use e2e::RigOptions;
+use e2e::service::{Service, ServiceOptions};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use skip::skipped;
+
+const SHOWN_ADDRESS: &str = "https://127.0.0.1:8443";
+const SHOWN_DATA_DIR: &str = "/var/lib/sandboxd";
+/// Between what one block printed and the next.
+const RECORD: char = '\u{1e}';
+/// Starts what the test has started already.
+const NOT_RUN: &str = "./dev run";
+/// Numbers that nobody can foretell.
+const DURATIONS: [&str; 4] = ["durationMs", "runtimeDurationMs", "pausedDurationMs", "totalRuntimeMs"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn document(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap()
+}
+
+/// A fenced block of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Block {
+    kind: String,
+    text: String,
+    line: usize,
+}
+
+/// A block may stand in an item of a list: then its lines begin with as many blanks as its fence.
+fn blocks(text: &str) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let mut open: Option<(usize, Block)> = None;
+    for (at, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        match (&mut open, trimmed.strip_prefix("```")) {
+            (None, Some(kind)) => {
+                let block = Block { kind: kind.trim().to_owned(), text: String::new(), line: at + 1 };
+                open = Some((line.len() - trimmed.len(), block));
+            }
+            (Some(_), Some(_)) => found.extend(open.take().map(|(_, block)| block)),
+            (Some((indent, block)), None) => {
+                block.text.push_str(line.get(*indent..).unwrap_or(trimmed));
+                block.text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    assert_eq!(open, None, "a block is not closed");
+    found
+}
+
+/// The service as it comes, with its rates, so that the guides stay within them.
+async fn service() -> Service {
+    Service::start(&ServiceOptions::default().default_rates()).await.unwrap()
+}
+
+/// Ends it as systemd does.
+async fn stop(service: &Service) {
+    service.signal(Signal::TERM).unwrap();
+    assert!(service.gone(Duration::from_secs(60)).await.unwrap().success(), "{}", service.end_of_log());
+}
+
+/// What is shown, as it is on the test's service.
+fn adapted(service: &Service, text: &str) -> String {
+    let data = service.place.data.canonicalize().unwrap();
+    text.replace(SHOWN_ADDRESS, &format!("https://{}", service.address))
+        .replace(SHOWN_DATA_DIR, &data.display().to_string())
+}
+
+fn bash(service: &Service, script: &str, dir: &Path) -> Output {
+    let path = format!("{}:{}", root().join("target/bin").display(), std::env::var("PATH").unwrap());
+    Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &adapted(service, script)])
+        .current_dir(dir)
+        .env("PATH", path)
+        .env("SANDBOXD_CONFIG", service.config_file())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs every command of a guide, and compares what it prints with what the guide shows.
+async fn guide(name: &str) {
+    let service = service().await;
+    let blocks = blocks(&document(name));
+    let runs = |block: &Block| block.kind == "sh" && block.text.trim() != NOT_RUN;
+    let mut script = String::new();
+    for block in blocks.iter().filter(|block| runs(block)) {
+        script.push_str(&format!("printf '{RECORD}'\n{}", block.text));
+    }
+    assert!(!script.is_empty(), "{name} shows no commands any more");
+
+    let dir = tempfile::tempdir().unwrap();
+    let output = bash(&service, &script, dir.path());
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{name}: {}\n{printed}\n{}", output.status, text(&output.stderr));
+    let mut printed = printed.split(RECORD).skip(1);
+    let mut last = None;
+    for block in &blocks {
+        match block.kind.as_str() {
+            "sh" if runs(block) => last = printed.next(),
+            "sh" => last = None,
+            "json" | "text" => {
+                let Some(printed) = last.take() else { continue };
+                let (shown, printed) = (likeness(block, &block.text), likeness(block, printed));
+                assert_eq!(printed, shown, "{name}, line {}", block.line);
+            }
+            _ => {}
+        }
+    }
+    stop(&service).await;
+}
+
+/// What two runs have in common.
+fn likeness(block: &Block, text: &str) -> String {
+    if block.kind == "text" {
+        return text.lines().map(|line| masked(line) + "\n").collect::<String>().trim().to_owned();
+    }
+    let mut value: Value =
+        serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"));
+    level(&mut value);
+    serde_json::to_string_pretty(&value).unwrap()
+}
+
+fn level(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = masked(text),
+        Value::Array(items) => items.iter_mut().for_each(level),
+        Value::Object(fields) => {
+            for (name, field) in fields.iter_mut() {
+                if DURATIONS.contains(&name.as_str()) && field.is_u64() {
+                    *field = Value::from(0);
+                }
+                level(field);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Ids, times, and a duration within a line, as one sign each.
+fn masked(text: &str) -> String {
+    let mut left = text;
+    let mut masked = String::new();
+    while let Some(first) = left.chars().next() {
+        let (sign, bytes) = opaque(left).unwrap_or((first, first.len_utf8()));
+        masked.push(sign);
+        left = &left[bytes..];
+    }
+    masked
+}
+
+fn opaque(text: &str) -> Option<(char, usize)> {
+    let word = |prefix: &str| {
+        let rest = text.strip_prefix(prefix)?;
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        Some(prefix.len() + end)
+    };
+    if let Some(bytes) = word("sb_").or_else(|| word("sb-")).or_else(|| word("req_")) {
+        return Some(('#', bytes));
+    }
+    if let Some(rest) = text.strip_prefix("\"durationMs\":") {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        return Some(('%', text.len() - rest.len() + digits));
+    }
+    let time = text.get(..24)?;
+    let pattern = "dddd-dd-ddTdd:dd:dd.dddZ";
+    let fits =
+        time.chars().zip(pattern.chars()).all(|(c, p)| if p == 'd' { c.is_ascii_digit() } else { c == p });
+    fits.then_some(('@', 24))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quick_start_works() {
+    guide("docs/quick-start.md").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_interface_answers_as_shown() {
+    guide("docs/api.md").await;
+}
+
+/// Lines of the operators' guide that change the machine, or need what a test machine has not.
+const NOT_FROM_A_TEST: [&str; 11] = [
+    "apt-get install ",
+    "install -m 755 ",
+    "install -Dm 644 ",
+    "install -m 644 ",
+    "sandboxd image pull ubuntu:24.04",
+    "sandboxd image pull python:3.12",
+    "sandboxd image pull node:22",
+    "systemctl daemon-reload",
+    "systemctl enable ",
+    "journalctl ",
+    // With an id in place of ID, below.
+    "sandboxd key revoke ID",
+];
+
+/// Every command of the guide for operators that can run here does, while the service serves, and the backup it makes is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operators_commands_work() {
+    let service = service().await;
+    let client = service.account().await.unwrap();
+    let created = client.post("/v1/sandboxes", &json!({"image": Service::image()})).await.unwrap();
+    let id = created.is(201).unwrap()["id"].as_str().unwrap().to_owned();
+
+    let dir = tempfile::tempdir().unwrap();
+    let guide = blocks(&document("docs/operations.md"));
+    let lines = guide.iter().filter(|block| block.kind == "console").flat_map(|block| block.text.lines());
+    let mut ran = Vec::new();
+    for line in lines {
+        let command = line.strip_prefix("# ").unwrap_or_else(|| panic!("{line:?} is no command"));
+        if NOT_FROM_A_TEST.iter().any(|skipped| command.starts_with(skipped)) {
+            continue;
+        }
+        let command = command.replace("/backup/", &format!("{}/", dir.path().display()));
+        let output = bash(&service, &command, dir.path());
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        // A doctor's verdict is about the machine.
+        assert!(output.status.success() || command == "sandboxd doctor", "{command}: {said}");
+        ran.push(command);
+    }
+    assert!(ran.len() >= 4, "the guide shows too few commands: {ran:?}");
+
+    let keys = bash(&service, "sandboxd key list", dir.path());
+    let keys = text(&keys.stdout);
+    let line = keys.lines().find(|line| line.contains(" team-a ")).unwrap();
+    let revoked = bash(
+        &service,
+        &format!("sandboxd key revoke {}", line.split_whitespace().next().unwrap()),
+        dir.path(),
+    );
+    assert!(revoked.status.success(), "{}", text(&revoked.stderr));
+
+    let copy = format!("sqlite3 {}/store.db", dir.path().display());
+    let output = bash(
+        &service,
+        &format!("{copy} 'PRAGMA integrity_check; SELECT state FROM sandboxes WHERE id = \"{id}\"'"),
+        dir.path(),
+    );
+    assert_eq!(text(&output.stdout), "ok\nrunning\n", "{}", text(&output.stderr));
+    stop(&service).await;
+}
+
+/// A copy of the data directory, made as the guide says, brings sandboxes back on their disks after the host was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_directory_has_the_sandboxes_on_their_disks() {
+    let service = service().await;
+    let client = service.account().await.unwrap();
+    let created = client.post("/v1/sandboxes", &json!({"image": Service::image()})).await.unwrap();
+    let id = created.is(201).unwrap()["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/sandboxes/{id}");
+    let run = async |command: &str| {
+        let answer = client.post(&format!("{path}/execute"), &json!({"command": command})).await.unwrap();
+        answer.is(200).unwrap()["stdout"].as_str().unwrap().to_owned()
+    };
+    run("echo kept > note").await;
+    client.order(&format!("{path}/pause")).await.unwrap().is(200).unwrap();
+    shell("sync");
+    stop(&service).await;
+    let data = service.place.data.canonicalize().unwrap();
+    let backup = tempfile::tempdir_in(data.parent().unwrap()).unwrap();
+    let copy = |from: &Path, to: &Path| {
+        shell(&format!("cp -a --sparse=always {}/. {}", from.display(), to.display()));
+    };
+    copy(&data, backup.path());
+
+    let driver = service.place.driver(&RigOptions::default()).unwrap();
+    driver.destroy(&id.parse().unwrap()).await.unwrap();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    copy(backup.path(), &data);
+    service.boot().await.unwrap();
+    assert_eq!(client.get(&path).await.unwrap().is(200).unwrap()["state"], "paused");
+    assert_eq!(run("cat note").await, "kept\n");
+    client.delete(&path).await.unwrap().is(200).unwrap();
+    stop(&service).await;
+}
+
+fn shell(line: &str) {
+    let output = Command::new("sh").args(["-c", line]).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+}
+
+/// What the guides show as a configuration is one.
+#[test]
+fn configurations_that_are_shown_are_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = root().join("target/bin/sandboxd");
+    let mut shown = 0;
+    for name in ["docs/operations.md", "docs/images.md"] {
+        for block in blocks(&document(name)).iter().filter(|block| block.kind == "toml") {
+            shown += 1;
+            let file = dir.path().join("config.toml");
+            std::fs::write(&file, &block.text).unwrap();
+            let output = Command::new(&program)
+                .arg("--config")
+                .arg(&file)
+                .arg("--data-dir")
+                .arg(dir.path())
+                .args(["image", "list"])
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{name}, line {}: {}", block.line, text(&output.stderr));
+        }
+    }
+    assert!(shown >= 4, "the guides show too few configurations: {shown}");
+}
+
+/// systemd understands every line of the unit.
+#[test]
+fn the_unit_is_one() {
+    let version = Command::new("systemd-analyze").arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        skipped("the_unit_is_one", "systemd-analyze is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = root().join("target/bin/sandboxd").display().to_string();
+    let unit = document("packaging/sandboxd.service").replace("/usr/local/bin/sandboxd", &program);
+    let file = dir.path().join("sandboxd.service");
+    std::fs::write(&file, unit).unwrap();
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("sandboxd.service"), "{said}");
+}
+
+/// The page at /docs comes without a key, brings all it needs, and shows every endpoint and schema of the document.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_the_whole_interface_and_asks_nobody_else() {
+    let service = service().await;
+    let anybody = service.anonymous().unwrap();
+    let page = anybody.get("/docs").await.unwrap();
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(page.header("content-security-policy"), Some(POLICY));
+    assert_eq!(anybody.get("/docs/").await.unwrap().text(), page.text());
+    let html = page.text();
+    for attribute in ["src=\"", "href=\""] {
+        for target in html.split(attribute).skip(1).filter_map(|rest| rest.split('"').next()) {
+            if target.starts_with('/') {
+                assert_eq!(anybody.get(target).await.unwrap().status, 200, "{target}");
+            } else {
+                assert!(target.starts_with('#') || target == "data:,", "{target} is not ours");
+            }
+        }
+    }
+    assert!(!html.contains("<style") && !html.contains(" style=") && !html.contains(" on"), "{html}");
+
+    let client = service.account().await.unwrap();
+    let openapi = anybody.get("/docs/openapi.json").await.unwrap();
+    assert_eq!(openapi.text(), client.get("/v1/openapi.json").await.unwrap().text());
+    assert_eq!(anybody.get("/v1/openapi.json").await.unwrap().status, 401);
+    let dir = tempfile::tempdir().unwrap();
+    for (name, answer) in
+        [("docs.js", anybody.get("/docs/docs.js").await.unwrap()), ("openapi.json", openapi.clone())]
+    {
+        std::fs::write(dir.path().join(name), answer.text()).unwrap();
+    }
+    stop(&service).await;
+
+    let interface = openapi.json().unwrap();
+    match drawn(dir.path()) {
+        Some(drawn) => assert_whole(&drawn, &interface),
+        None => skipped("the_page_shows_the_whole_interface_and_asks_nobody_else", "node is not installed"),
+    }
+}
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What the page's script makes of the document. `None` where nothing can run it.
+fn drawn(dir: &Path) -> Option<Value> {
+    let output = Command::new("node")
+        .arg(root().join("e2e/tests/support/page.js"))
+        .args([dir.join("docs.js"), dir.join("openapi.json")])
+        .output()
+        .ok()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn assert_whole(drawn: &Value, interface: &Value) {
+    let list = |name: &str| -> Vec<&str> {
+        drawn[name].as_array().unwrap().iter().filter_map(Value::as_str).collect()
+    };
+    let shown = drawn["text"].as_str().unwrap();
+    assert_eq!((list("asked"), drawn["status"].as_str()), (vec!["/docs/openapi.json"], Some("")));
+    let paths = interface["paths"].as_object().unwrap();
+    let schemas = interface["components"]["schemas"].as_object().unwrap();
+    assert!(paths.len() >= 6 && schemas.len() >= 10, "{} paths, {} schemas", paths.len(), schemas.len());
+    for name in paths.keys().chain(schemas.keys()) {
+        assert!(shown.contains(name.as_str()), "{name} is not on the page");
+    }
+    let operations: usize =
+        paths.values().map(|item| item.as_object().unwrap().keys().filter(|key| is_verb(key)).count()).sum();
+    let ids = list("ids");
+    assert_eq!(ids.iter().filter(|id| id.starts_with("op-") && !id.ends_with("-name")).count(), operations);
+    for link in list("links") {
+        let target = link.strip_prefix('#').unwrap_or_else(|| panic!("{link} leads away"));
+        assert!(ids.contains(&target), "{link} leads nowhere");
+    }
+    let attributes = list("attributes");
+    assert!(!attributes.iter().any(|name| *name == "style" || name.starts_with("on")), "{attributes:?}");
+    assert_eq!(drawn["left"], 0, "the filter hides nothing");
+    assert!(!shown.contains("undefined") && !shown.contains("[object"), "{shown}");
+}
+
+fn is_verb(key: &str) -> bool {
+    ["get", "post", "put", "patch", "delete"].contains(&key)
+}
+
+/// The security model names a test for each promise: files, and functions in them.
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let mut named = 0;
+    for (at, line) in document("docs/security.md").lines().enumerate() {
+        let mut file = None;
+        for span in line.split('`').skip(1).step_by(2) {
+            if span.ends_with(".rs") {
+                let path = root().join(span);
+                file = Some(
+                    std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("line {}: no {span}", at + 1)),
+                );
+                named += 1;
+            } else if let Some(file) = file.as_ref().filter(|_| span.contains('_') && !span.contains('.')) {
+                assert!(file.contains(&format!("fn {span}(")), "line {}: no test {span}", at + 1);
+                named += 1;
+            }
+        }
+    }
+    assert!(named >= 40, "the security model names only {named} tests");
+}
+
+#[test]
+fn what_varies_is_masked_and_nothing_else() {
+    assert_eq!(masked("hello from sb-4h1v8x2k9qz7m3t5w0ry\\n"), "hello from #\\n");
+    assert_eq!(masked("at 2026-01-05T10:31:07.412Z, req_7k2m9x"), "at @, #");
+    assert_eq!(
+        masked("{\"exitCode\":1,\"durationMs\":108,\"signal\":null}"),
+        "{\"exitCode\":1,%,\"signal\":null}"
+    );
+    assert_eq!(masked("2026-01-05 and ü"), "2026-01-05 and ü");
+}

@@ -1,0 +1,259 @@
+//! Bad bodies: broken JSON and UTF-8, huge numbers, fields twice, deep nesting, too much of it, the wrong type.
+
+use std::time::{Duration, Instant};
+
+use e2e::service::Client;
+use hyper::Method;
+use serde_json::json;
+
+use crate::{SANDBOXES, created, text, user, verb};
+
+async fn refused(client: &Client, path: &str, body: Vec<u8>) {
+    let shown = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
+    let begin = Instant::now();
+    let answer = client
+        .call(Method::POST, path)
+        .body("application/json", body)
+        .send()
+        .await
+        .unwrap_or_else(|e| panic!("{shown}: {e:#}"));
+    answer.error(400, "INVALID_REQUEST").unwrap_or_else(|e| panic!("{path} {shown}: {e:#}"));
+    assert!(begin.elapsed() < Duration::from_secs(5), "{shown}: {:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn broken_json_and_utf_8() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let good = r#"{"image":"ubuntu:24.04","command":"true"}"#;
+    let mut bodies: Vec<Vec<u8>> = (0..good.len()).map(|length| good.as_bytes()[..length].to_vec()).collect();
+    for broken in [
+        "nonsense",
+        "{}}",
+        "{} {}",
+        "[]",
+        "\"text\"",
+        "5",
+        "null",
+        "true",
+        "{\"image\" \"x\"}",
+        "{image:\"x\"}",
+        "{\"image\":\"x\",}",
+        "{\"image\":\"a\tb\"}",
+        "{\"image\":\"\\x\"}",
+        "{\"image\":\"\\ud800\"}",
+        "{\"image\":NaN}",
+        "{\"image\":01}",
+        "{\"image\":'x'}",
+        "// comment\n{}",
+        "\u{feff}{}",
+        "{\"command\":1e999}",
+        "\0",
+    ] {
+        bodies.push(broken.as_bytes().to_vec());
+    }
+    for bytes in [
+        &b"\xff\xfe"[..],
+        b"{\"image\":\"\xff\"}",
+        b"{\"image\":\"\xc3\"}",
+        b"{\"image\":\"\xed\xa0\x80\"}",
+        b"{\"\xff\":1}",
+    ] {
+        bodies.push(bytes.to_vec());
+        bodies.push([&b"{\"command\":\""[..], bytes, b"\"}"].concat());
+    }
+    for body in bodies {
+        refused(&client, SANDBOXES, body.clone()).await;
+        refused(&client, &verb(&id, "execute"), body).await;
+    }
+}
+
+#[tokio::test]
+async fn huge_numbers_and_strange_ones() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let long = "9".repeat(1_000);
+    for number in [
+        "99999999999999999999",
+        "-99999999999999999999",
+        "1e400",
+        "-0",
+        "1e3",
+        "300000.0",
+        "0.1",
+        &long,
+        "9223372036854775808",
+    ] {
+        for (path, body) in [
+            (SANDBOXES.to_owned(), format!("{{\"image\":\"ubuntu:24.04\",\"timeoutMs\":{number}}}")),
+            (
+                SANDBOXES.to_owned(),
+                format!("{{\"image\":\"ubuntu:24.04\",\"resources\":{{\"cpu\":{number}}}}}"),
+            ),
+            (verb(&id, "execute"), format!("{{\"command\":\"true\",\"timeoutMs\":{number}}}")),
+        ] {
+            let answer = client
+                .call(Method::POST, &path)
+                .body("application/json", body.clone().into_bytes())
+                .send()
+                .await
+                .unwrap();
+            // Whole numbers out of range are INVALID_CONFIG, what is no whole number INVALID_REQUEST. A number is what it
+            // is, not how it is written: 1e3 is a whole one.
+            if ["1e3", "300000.0"].contains(&number) && !body.contains("cpu") {
+                assert!([200, 201].contains(&answer.status), "{body}: {}", answer.text());
+                continue;
+            }
+            assert_eq!(answer.status, 400, "{body:.80}: {}", answer.text());
+            let code = text(&answer.json().unwrap()["error"]["code"]);
+            assert!(["INVALID_REQUEST", "INVALID_CONFIG"].contains(&code.as_str()));
+            if number == "0.1" {
+                assert_eq!(code, "INVALID_REQUEST", "{body}");
+            }
+            if number.starts_with("99999999999999999999") && number.len() == 20 {
+                assert_eq!(code, "INVALID_CONFIG", "{body}");
+            }
+        }
+    }
+}
+
+/// Of two values one would be checked and the other perhaps used.
+#[tokio::test]
+async fn fields_given_twice() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    for body in [
+        r#"{"image":"ubuntu:24.04","image":"ubuntu:24.04"}"#,
+        r#"{"image":"ubuntu:24.04","resources":{"cpu":2,"cpu":4}}"#,
+        r#"{"image":"ubuntu:24.04","env":{"A":"1","A":"2"}}"#,
+        r#"{"image":"ubuntu:24.04","metadata":{"A":"1","A":"2"}}"#,
+        r#"{"image":"ubuntu:24.04","network":{"egress":{"default":"deny","default":"allow"}}}"#,
+        r#"{"image":"ubuntu:24.04","timeoutMs":5,"timeoutMs":6}"#,
+    ] {
+        refused(&client, SANDBOXES, body.as_bytes().to_vec()).await;
+    }
+    refused(&client, &verb(&id, "execute"), br#"{"command":"true","command":"false"}"#.to_vec()).await;
+    refused(&client, &verb(&id, "execute"), br#"{"command":"true","env":{"A":"","A":"x"}}"#.to_vec()).await;
+}
+
+#[tokio::test]
+async fn deep_nesting() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        for depth in [200, 100_000] {
+            let deep = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            for body in [
+                deep.clone(),
+                format!("{{\"image\":{deep}}}"),
+                format!("{{\"image\":\"ubuntu:24.04\",\"metadata\":{{\"x\":{deep}}}}}"),
+                // A field that is not known is passed over, if it can be.
+                format!("{{\"command\":7,\"unknown\":{deep}}}"),
+                open.repeat(depth),
+            ] {
+                refused(&client, SANDBOXES, body.clone().into_bytes()).await;
+                refused(&client, &verb(&id, "execute"), body.into_bytes()).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn content_types_other_than_json() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let body = json!({ "image": "ubuntu:24.04", "command": "true" }).to_string().into_bytes();
+    for path in [SANDBOXES.to_owned(), verb(&id, "execute")] {
+        for content_type in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "application/xml",
+            "application/jsonp",
+            "json",
+            "",
+            "application/json; charset=utf-16",
+        ] {
+            let answer =
+                client.call(Method::POST, &path).body(content_type, body.clone()).send().await.unwrap();
+            let error =
+                answer.error(400, "INVALID_REQUEST").unwrap_or_else(|e| panic!("{content_type:?}: {e:#}"));
+            assert!(text(&error["message"]).to_lowercase().contains("content-type"), "{error}");
+        }
+    }
+    for content_type in
+        ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"]
+    {
+        let answer = client
+            .call(Method::POST, &verb(&id, "execute"))
+            .body(content_type, body.clone())
+            .send()
+            .await
+            .unwrap();
+        answer.is(200).unwrap_or_else(|e| panic!("{content_type}: {e:#}"));
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_are_too_large() {
+    let (service, client) = user().await;
+    let id = created(&client).await;
+    let authorization = client.authorization().to_owned();
+    for (path, most) in [(SANDBOXES.to_owned(), 1_usize << 20), (verb(&id, "execute"), 16 << 20)] {
+        // Said to be too large: refused before it is sent.
+        for length in [most + 1, 100 << 20, 1 << 50] {
+            let mut raw = service.raw().await.unwrap();
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{{"
+            );
+            let answer = raw.exchange(head.as_bytes()).await.unwrap();
+            answer.error(413, "INVALID_REQUEST").unwrap();
+        }
+        // Found to be too large while it comes in pieces.
+        let mut raw = service.raw().await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
+        let piece = [&b"10000\r\n"[..], &[b' '; 0x10000], b"\r\n"].concat();
+        let mut bytes = head.into_bytes();
+        for _ in 0..100 * 16 {
+            bytes.extend_from_slice(&piece);
+        }
+        raw.exchange(&bytes).await.unwrap().error(413, "INVALID_REQUEST").unwrap();
+    }
+    // 100 MB that are really sent, by a client that listens only afterwards.
+    let padded = format!("{{\"command\":\"true\",\"x\":\"{}\"}}", "x".repeat(100 << 20));
+    let mut raw = service.raw().await.unwrap();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        verb(&id, "execute"),
+        padded.len()
+    );
+    let begin = Instant::now();
+    raw.exchange(&[head.as_bytes(), padded.as_bytes()].concat())
+        .await
+        .unwrap()
+        .error(413, "INVALID_REQUEST")
+        .unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(15));
+    // Just what is allowed is taken.
+    let fill = (16 << 20) - r#"{"command":"wc -c","stdin":""}"#.len();
+    let body = json!({ "command": "wc -c", "stdin": "x".repeat(fill) });
+    assert_eq!(body.to_string().len(), 16 << 20);
+    assert_eq!(crate::ran(&client, &id, body).await["stdout"], format!("{fill}\n"));
+}
+
+/// A body that stops half-way is not waited for beyond the time the limits name.
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let (service, client) = user().await;
+    let mut raw = service.raw().await.unwrap();
+    let head = format!(
+        "POST {SANDBOXES} HTTP/1.1\r\nHost: x\r\nAuthorization: {}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{\"image\":",
+        client.authorization()
+    );
+    assert!(raw.write(head.as_bytes()).await);
+    let said = raw.closed(Duration::from_secs(45)).await.unwrap();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
+}

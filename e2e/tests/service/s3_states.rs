@@ -1,0 +1,170 @@
+//! Section 3: every state with every operation, over HTTP (decisions 1 and 2).
+
+use e2e::service::Client;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::{NOBODY, SANDBOXES, at, created, output, shared, state, text, time, user, verb};
+
+async fn paused(client: &Client) -> String {
+    let id = created(client).await;
+    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    id
+}
+
+async fn execute(client: &Client, id: &str, body: Value) -> e2e::service::Answer {
+    client.post(&verb(id, "execute"), &body).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_running_sandbox() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    assert_eq!(state(&client, &id).await, "running");
+    let refused = client.order(&verb(&id, "resume")).await.unwrap().error(409, "INVALID_STATE").unwrap();
+    assert!(text(&refused["message"]).contains("running"), "{refused}");
+    assert_eq!(state(&client, &id).await, "running");
+    execute(&client, &id, json!({ "command": "true" })).await.is(200).unwrap();
+    execute(&client, &id, json!({ "command": "true", "autoResume": false })).await.is(200).unwrap();
+    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    assert_eq!(state(&client, &id).await, "paused");
+}
+
+#[tokio::test]
+async fn a_paused_sandbox() {
+    let (_service, client) = user().await;
+    let id = paused(&client).await;
+    let refused = client.order(&verb(&id, "pause")).await.unwrap().error(409, "INVALID_STATE").unwrap();
+    assert!(text(&refused["message"]).contains("paused"), "{refused}");
+    let stay = json!({ "command": "true", "autoResume": false });
+    execute(&client, &id, stay).await.error(409, "INVALID_STATE").unwrap();
+    assert_eq!(state(&client, &id).await, "paused");
+    // Executing wakes it (decision 2).
+    let result = execute(&client, &id, json!({ "command": "echo awake" })).await.is(200).unwrap();
+    assert_eq!(result["stdout"], "awake\n");
+    assert_eq!(state(&client, &id).await, "running");
+    // So does a stream, and one that may not wake it is refused before it begins.
+    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    let path = verb(&id, "execute");
+    let stay = json!({ "command": "true", "autoResume": false });
+    let call = client.call(Method::POST, &path).header("accept", "text/event-stream").json(&stay);
+    call.send().await.unwrap().error(409, "INVALID_STATE").unwrap();
+    let call = client.call(Method::POST, &path).json(&json!({ "command": "echo awake again" }));
+    let events = call.stream().await.unwrap().rest().await.unwrap();
+    assert_eq!(events[0].data, "awake again");
+    assert_eq!(state(&client, &id).await, "running");
+}
+
+#[tokio::test]
+async fn delete_works_in_every_state_but_the_last() {
+    let (_service, client) = user().await;
+    for id in [created(&client).await, paused(&client).await] {
+        client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    }
+}
+
+/// A terminated sandbox answers 404 to everything, and its owner is told what became of it (decision 1).
+#[tokio::test]
+async fn a_terminated_sandbox_is_not_found() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let end = client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    let command = json!({ "command": "true" });
+    for answer in [
+        client.get(&at(&id)).await.unwrap(),
+        client.order(&verb(&id, "pause")).await.unwrap(),
+        client.order(&verb(&id, "resume")).await.unwrap(),
+        client.delete(&at(&id)).await.unwrap(),
+        execute(&client, &id, command.clone()).await,
+        client
+            .call(Method::POST, &verb(&id, "execute"))
+            .header("accept", "text/event-stream")
+            .json(&command)
+            .send()
+            .await
+            .unwrap(),
+    ] {
+        let details = answer.error(404, "SANDBOX_NOT_FOUND").unwrap()["details"].clone();
+        assert_eq!(details["sandboxId"], id.as_str());
+        assert_eq!(details["state"], "terminated");
+        assert_eq!(details["terminatedAt"], end["terminatedAt"]);
+        assert_eq!(details["reason"], "deleted");
+        time(&details["terminatedAt"]);
+    }
+    let list = client.get(&format!("{SANDBOXES}?state=terminated")).await.unwrap().is(200).unwrap();
+    assert_eq!(list["data"][0]["id"], id.as_str());
+}
+
+#[tokio::test]
+async fn an_unknown_sandbox_is_not_found() {
+    let (service, client) = user().await;
+    let stranger = service.account().await.unwrap();
+    let of_another = created(&stranger).await;
+    let long = format!("sb_{}", "a".repeat(200));
+    for id in
+        [NOBODY, &of_another, "sb_", "x", "sb_UPPER", "sb_0123456789%00", "%2e%2e", "sb_%F0%9F%98%80", &long]
+    {
+        for (method, path) in [
+            (Method::GET, at(id)),
+            (Method::DELETE, at(id)),
+            (Method::POST, verb(id, "pause")),
+            (Method::POST, verb(id, "resume")),
+        ] {
+            let answer = client.call(method.clone(), &path).send().await.unwrap();
+            let error =
+                answer.error(404, "SANDBOX_NOT_FOUND").unwrap_or_else(|e| panic!("{method} {path}: {e:#}"));
+            let shown = text(&error["details"]["sandboxId"]);
+            assert!(id.contains('%') || shown == id || id.len() > 100, "{id} is shown as {shown}");
+            assert_eq!(error["details"].as_object().unwrap().len(), 1, "{error}");
+        }
+        let answer = execute(&client, id, json!({ "command": "true" })).await;
+        answer.error(404, "SANDBOX_NOT_FOUND").unwrap();
+    }
+    assert_eq!(state(&stranger, &of_another).await, "running");
+}
+
+/// What pause promises: files, environment and processes are there afterwards, and did nothing meanwhile.
+#[tokio::test]
+async fn pause_and_resume_keep_files_variables_and_processes() {
+    let (_service, client) = user().await;
+    let body = crate::with(crate::small(), "env", json!({ "KEPT": "yes" }));
+    let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
+    output(&client, &id, "echo kept > file; (while :; do echo x >> ticks; sleep 0.05; done) & echo $! > pid")
+        .await;
+    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    client.order(&verb(&id, "resume")).await.unwrap().is(200).unwrap();
+    let said =
+        output(&client, &id, "wc -l < ticks; cat file; echo $KEPT; kill -0 $(cat pid) && echo alive").await;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(&lines[1..], ["kept", "yes", "alive"]);
+    // 0.7 s of ticks are missing: the process stood still.
+    let before: u64 = lines[0].trim().parse().unwrap();
+    assert!(before <= 13, "{before} ticks: it ran while it was paused");
+    crate::until("it ticks on", async || {
+        output(&client, &id, "wc -l < ticks").await.trim().parse::<u64>().unwrap() > before
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_at_once_pause_exactly_once() {
+    let service = shared().await;
+    let client = service.account().await.unwrap();
+    let id = created(&client).await;
+    for word in ["pause", "resume", "pause"] {
+        let path = verb(&id, word);
+        let mut statuses = Vec::new();
+        let calls: Vec<_> = (0..8)
+            .map(|_| {
+                let (client, path) = (client.clone(), path.clone());
+                tokio::spawn(async move { client.order(&path).await.unwrap().status })
+            })
+            .collect();
+        for call in calls {
+            statuses.push(call.await.unwrap());
+        }
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 409, 409, 409, 409, 409, 409, 409], "{word}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Section 4.1, the field `image`: what is in the catalogue, what is not, and what has to be fetched first (decision 18).
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use e2e::service::{Service, ServiceOptions};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::{SANDBOXES, output, text, user};
+
+#[tokio::test]
+async fn unknown_names_are_refused_and_the_known_ones_told() {
+    let (_service, client) = user().await;
+    for image in
+        ["no-such:image", "ubuntu", "ubuntu:24.04 ", "UBUNTU:24.04", "localhost/x:1", "../../etc", "-x"]
+    {
+        let answer = client.post(SANDBOXES, &json!({ "image": image })).await.unwrap();
+        let error = answer.error(400, "INVALID_CONFIG").unwrap_or_else(|e| panic!("{image}: {e:#}"));
+        let message = text(&error["message"]);
+        assert!(message.contains("image"), "{message}");
+    }
+    let answer = client.post(SANDBOXES, &json!({ "image": "no-such:image" })).await.unwrap();
+    let message = text(&answer.error(400, "INVALID_CONFIG").unwrap()["message"]);
+    for known in ["no-such:image", "node:22", "python:3.12", "ubuntu:24.04"] {
+        assert!(message.contains(known), "{message:?} does not name {known}");
+    }
+}
+
+#[tokio::test]
+async fn custom_has_no_source_until_the_operator_gives_it_one() {
+    let (_service, client) = user().await;
+    let answer = client.post(SANDBOXES, &json!({ "image": "custom" })).await.unwrap();
+    let message = text(&answer.error(400, "INVALID_CONFIG").unwrap()["message"]);
+    assert!(message.contains("custom"), "{message}");
+}
+
+/// A root with bash and little else, from this host's own files.
+fn tiny_root(dir: &Path) {
+    let script = r#"
+        set -eu
+        mkdir -p "$1"/{bin,dev,proc,sys,tmp,etc,root}
+        for program in bash cat sleep mkdir; do
+          real=$(readlink -f "$(command -v $program)")
+          cp "$real" "$1/bin/$program"
+          ldd "$real" | grep -o '/[^ )]*' | while read -r library; do
+            mkdir -p "$1$(dirname "$library")"
+            cp -L "$library" "$1$library"
+          done
+        done
+        ln -sf bash "$1/bin/sh"
+        echo 'root:x:0:0:root:/root:/bin/bash' > "$1/etc/passwd"
+    "#;
+    let output = Command::new("bash").args(["-c", script, "tiny_root"]).arg(dir).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn an_image_that_is_not_here_yet_is_fetched_first() {
+    let root = tempfile::tempdir().unwrap();
+    tiny_root(root.path());
+    let mut options = ServiceOptions::default()
+        .image("custom", &format!("rootfs:{}", root.path().display()))
+        .image("gone:1", &format!("rootfs:{}/not/there", root.path().display()));
+    options.own_images = true;
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    // Ten ask at once; one fetch serves them.
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.post(SANDBOXES, &json!({ "image": "custom" })).await.unwrap() })
+        })
+        .collect();
+    for call in calls {
+        let sandbox = call.await.unwrap().is(201).unwrap();
+        assert_eq!(sandbox["image"], "custom");
+        assert_eq!(
+            output(&client, &text(&sandbox["id"]), "echo from $BASH").await.split('/').next(),
+            Some("from ")
+        );
+    }
+    // One whose source has nothing is told so, and leaves no record.
+    let answer = client.post(SANDBOXES, &json!({ "image": "gone:1" })).await.unwrap();
+    let message = text(&answer.error(400, "INVALID_CONFIG").unwrap()["message"]);
+    assert!(message.contains("gone:1"), "{message}");
+    assert_eq!(client.get(SANDBOXES).await.unwrap().is(200).unwrap()["pagination"]["total"], 4);
+}
+
+/// A fetch that takes longer than a client may wait is answered, and goes on.
+#[tokio::test]
+async fn a_slow_fetch_is_answered_after_25_seconds() {
+    // A registry that takes the connection and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let registry = silent.local_addr().unwrap();
+    let options = ServiceOptions::default().image("slow:1", &format!("localhost:{}/slow:1", registry.port()));
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let begin = Instant::now();
+    let answer = client.post(SANDBOXES, &json!({ "image": "slow:1" })).await.unwrap();
+    answer.error(503, "RESOURCE_EXHAUSTED").unwrap();
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(28), "{took:?}");
+    // Nothing else waited for it.
+    let begin = Instant::now();
+    client.get("/v1/health").await.unwrap().is(200).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(1));
+}

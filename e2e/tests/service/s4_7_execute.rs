@@ -1,0 +1,220 @@
+//! Section 4.7: running commands, and every way in which one can end (decisions 7 to 15).
+
+use std::time::{Duration, Instant};
+
+use e2e::service::{Service, ServiceOptions};
+use serde_json::{Value, json};
+
+use crate::{SANDBOXES, created, number, output, ran, small, text, user, verb, with};
+
+fn ended(result: &Value) -> (Value, Value) {
+    (result["exitCode"].clone(), result["signal"].clone())
+}
+
+#[tokio::test]
+async fn output_exit_code_and_duration() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    for (command, stdout, stderr, code) in [
+        ("echo out; echo err >&2", "out\n", "err\n", 0),
+        ("printf 'no newline'", "no newline", "", 0),
+        ("exit 7", "", "", 7),
+        ("exit 255", "", "", 255),
+        ("", "", "", 0),
+        ("no-such-program 2>/dev/null", "", "", 127),
+        ("echo $0 $BASH_VERSION | cut -d' ' -f1", "bash\n", "", 0),
+        ("printf 'h\\u00e9 \\xf0\\x9f\\x98\\x80'", "hé 😀", "", 0),
+        ("x=$'a\\nb'; echo \"$x\" | { read -r y; echo $y; }", "a\n", "", 0),
+    ] {
+        let result = ran(&client, &id, json!({ "command": command })).await;
+        assert_eq!(
+            (text(&result["stdout"]).as_str(), text(&result["stderr"]).as_str()),
+            (stdout, stderr),
+            "{command}"
+        );
+        assert_eq!(ended(&result), (json!(code), Value::Null), "{command}");
+    }
+    let result = ran(&client, &id, json!({ "command": "sleep 0.3" })).await;
+    assert!((300..5_000).contains(&number(&result["durationMs"])), "{result}");
+}
+
+#[tokio::test]
+async fn cwd_env_and_stdin() {
+    let (_service, client) = user().await;
+    let body =
+        with(with(small(), "env", json!({ "A": "sandbox", "B": "sandbox" })), "workdir", json!("/srv/w"));
+    let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
+    assert_eq!(output(&client, &id, "pwd; echo $A $B").await, "/srv/w\nsandbox sandbox\n");
+    let body = json!({ "command": "pwd; echo $A $B $C; cat", "cwd": "/tmp", "env": { "B": "execute", "C": "c" }, "stdin": "line\nend" });
+    let result = ran(&client, &id, body).await;
+    assert_eq!(result["stdout"], "/tmp\nsandbox execute c\nline\nend");
+    // The command's own variables were for that command.
+    assert_eq!(output(&client, &id, "echo $A $B $C; wc -c").await, "sandbox sandbox\n0\n");
+    let much = "x".repeat(3_000_000);
+    let result = ran(&client, &id, json!({ "command": "wc -c", "stdin": much })).await;
+    assert_eq!(result["stdout"], "3000000\n");
+    // A command that does not read what it is given ends all the same.
+    let result = ran(&client, &id, json!({ "command": "echo done", "stdin": much })).await;
+    assert_eq!(result["stdout"], "done\n");
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_start_says_why() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    output(&client, &id, "touch /file").await;
+    for cwd in ["/no/such/place", "/file"] {
+        let result = ran(&client, &id, json!({ "command": "echo no", "cwd": cwd })).await;
+        assert_eq!(ended(&result), (Value::Null, Value::Null), "{result}");
+        assert_eq!(result["stdout"], "");
+        assert!(text(&result["stderr"]).contains(cwd), "{result}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_times_out_is_killed_with_all_its_tree() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let command =
+        "echo partial; setsid bash -c 'while :; do date +%s%N > /beat; sleep 0.02; done' & sleep 600";
+    let begin = Instant::now();
+    let result = ran(&client, &id, json!({ "command": command, "timeoutMs": 700 })).await;
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(ended(&result), (Value::Null, json!("SIGKILL")));
+    assert_eq!(result["stdout"], "partial\n");
+    assert!((700..3_000).contains(&number(&result["durationMs"])), "{result}");
+    let beats = output(&client, &id, "cat /beat; sleep 0.3; cat /beat").await;
+    let beats: Vec<&str> = beats.lines().collect();
+    assert_eq!(beats[0], beats[1], "what it put into another session lives on");
+}
+
+#[tokio::test]
+async fn signals_are_named_where_bash_itself_is_killed() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    for (command, code, signal) in [
+        ("kill -KILL $$", Value::Null, json!("SIGKILL")),
+        ("kill -TERM $$", Value::Null, json!("SIGTERM")),
+        ("kill -SEGV $$", Value::Null, json!("SIGSEGV")),
+        ("bash -c 'kill -KILL $$'; exit $?", json!(137), Value::Null),
+        ("bash -c 'kill -TERM $$'; exit $?", json!(143), Value::Null),
+    ] {
+        let result = ran(&client, &id, json!({ "command": command })).await;
+        assert_eq!(ended(&result), (code, signal), "{command}: {result}");
+    }
+}
+
+#[tokio::test]
+async fn background_processes_live_on_and_hold_nothing_open() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let begin = Instant::now();
+    let result =
+        ran(&client, &id, json!({ "command": "echo before; sleep 60 & echo $! > /pid; echo after" })).await;
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert_eq!(result["stdout"], "before\nafter\n");
+    assert_eq!(output(&client, &id, "kill -0 $(cat /pid) && echo alive").await, "alive\n");
+}
+
+#[tokio::test]
+async fn output_that_is_no_text_is_made_text() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let result = ran(&client, &id, json!({ "command": "printf 'a\\xff\\xfeb\\0c\\xe2\\x82'" })).await;
+    assert_eq!(result["stdout"], "a\u{fffd}\u{fffd}b\0c\u{fffd}");
+}
+
+/// Past what is kept there are the first and the last half, with a line between that says how much is missing (decision 12).
+#[tokio::test]
+async fn output_past_what_is_kept_is_cut_in_the_middle() {
+    let options = ServiceOptions::default().with("limits", "max_output_bytes", "4096");
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let id = created(&client).await;
+    let result = ran(&client, &id, json!({ "command": "seq 1 100000; echo short >&2" })).await;
+    assert_eq!((&result["stdoutTruncated"], result.get("stderrTruncated")), (&json!(true), None));
+    let stdout = text(&result["stdout"]);
+    assert!(stdout.starts_with("1\n2\n3\n") && stdout.ends_with("99999\n100000\n"), "{stdout}");
+    assert!((4_000..4_400).contains(&stdout.len()), "{} bytes", stdout.len());
+    let all: usize = (1..=100_000).map(|n: u32| n.to_string().len() + 1).sum();
+    let missing = (all - 4096).to_string();
+    assert!(stdout.contains(&missing), "no word of the {missing} missing bytes in {stdout}");
+    let exact = ran(&client, &id, json!({ "command": "head -c 4096 /dev/zero | tr '\\0' x" })).await;
+    assert_eq!((text(&exact["stdout"]).len(), exact.get("stdoutTruncated")), (4096, None));
+}
+
+#[tokio::test]
+async fn much_output_comes_whole() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let result = ran(&client, &id, json!({ "command": "seq 1 1000000; seq 1 200000 >&2" })).await;
+    let sum = |name: &str| text(&result[name]).lines().map(|line| line.parse::<u64>().unwrap()).sum::<u64>();
+    assert_eq!((sum("stdout"), sum("stderr")), (500_000_500_000, 20_000_100_000));
+}
+
+#[tokio::test]
+async fn three_at_once_and_no_more() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let path = verb(&id, "execute");
+    let running = crate::occupied(&client, &id, 3).await;
+    let answer = client.post(&path, &json!({ "command": "true" })).await.unwrap();
+    let error = answer.error(429, "RATE_LIMITED").unwrap();
+    assert!(text(&error["message"]).contains('3'), "{error}");
+    // As a stream it is a plain error too.
+    let call = client.call(hyper::Method::POST, &path).header("accept", "text/event-stream");
+    call.json(&json!({ "command": "true" })).send().await.unwrap().error(429, "RATE_LIMITED").unwrap();
+    drop(running);
+    crate::until("the places are free", async || {
+        client.post(&path, &json!({ "command": "true" })).await.unwrap().status == 200
+    })
+    .await;
+}
+
+/// A place is free as soon as a command has been answered.
+#[tokio::test]
+async fn places_become_free_with_the_answer() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    for _ in 0..15 {
+        let calls: Vec<_> = (0..3)
+            .map(|_| {
+                let (client, path) = (client.clone(), verb(&id, "execute"));
+                tokio::spawn(async move {
+                    client.post(&path, &json!({ "command": "true" })).await.unwrap().status
+                })
+            })
+            .collect();
+        for call in calls {
+            assert_eq!(call.await.unwrap(), 200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_queue_of_the_operators_lets_more_wait() {
+    let options = ServiceOptions::default().with("limits", "concurrent_executions", "1").with(
+        "limits",
+        "execution_queue",
+        "2",
+    );
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let id = created(&client).await;
+    let begin = Instant::now();
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let (client, path) = (client.apart(), verb(&id, "execute"));
+            tokio::spawn(async move {
+                client.post(&path, &json!({ "command": "sleep 0.5" })).await.unwrap().status
+            })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for call in calls {
+        statuses.push(call.await.unwrap());
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    assert!(begin.elapsed() >= Duration::from_millis(1_500), "they ran at once");
+}

@@ -1,0 +1,85 @@
+//! schemathesis, a tester that others write, against the description that the service serves: every check it has.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use e2e::service::{Service, ServiceOptions};
+
+use crate::skip::skipped;
+
+/// The key goes as the description says keys go. Of what the service rightly answers to a request that its description allows,
+/// 408 is not among the tester's: the time of a command may be too short to begin.
+fn config(key: &str) -> String {
+    format!(
+        "[auth.openapi.apiKey]\nbearer = \"{key}\"\n[checks]\n\
+         positive_data_acceptance.expected-statuses = [\"2xx\", 401, 403, 404, 408, 409, 429]\n"
+    )
+}
+
+/// `./dev test` puts it there.
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin/schemathesis")
+}
+
+#[tokio::test]
+async fn it_finds_nothing() {
+    if !program().exists() {
+        return skipped(
+            "schemathesis",
+            "target/venv/bin/schemathesis is missing; './dev test' installs it where PyPI can be reached",
+        );
+    }
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let client = service.account().await.unwrap();
+    let work = tempfile::tempdir().unwrap();
+    // The description needs a key as everything does, and the tester asks for it without one.
+    let described = client.get("/v1/openapi.json").await.unwrap().is(200).unwrap();
+    std::fs::write(work.path().join("openapi.json"), described.to_string()).unwrap();
+    let url = format!("https://localhost:{}", service.address.port());
+    let key = client.authorization().strip_prefix("Bearer ").unwrap();
+    std::fs::write(work.path().join("schemathesis.toml"), config(key)).unwrap();
+    let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/schemathesis_hooks.py");
+    std::fs::copy(hooks, work.path().join("hooks.py")).unwrap();
+    let mut command = Command::new(program());
+    command
+        .current_dir(work.path())
+        .env("SCHEMATHESIS_HOOKS", "hooks")
+        .env("PYTHONPATH", work.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .args([
+            "run",
+            "openapi.json",
+            "--url",
+            &url,
+            "--checks",
+            "all",
+            "--mode",
+            "all",
+            "--workers",
+            "1",
+            "--seed",
+            "7",
+        ])
+        .args([
+            "--max-examples",
+            "25",
+            "--max-time",
+            "60",
+            "--request-timeout",
+            "30",
+            "--suppress-health-check",
+            "all",
+        ])
+        .args(["--generation-database", "none", "--no-color"])
+        .arg("--tls-verify")
+        .arg(service.certificate_file().unwrap());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let operations: usize =
+        described["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
+    assert!(
+        said.contains(&format!("Tested: {operations}\n")),
+        "it has not tested {operations} operations:\n{said}"
+    );
+}
