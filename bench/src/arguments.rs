@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::baselines::docker::Which;
-use crate::baselines::runc;
+use crate::baselines::{hello, runc};
 use crate::benches::{NAMES, Scale, recovery};
 
 /// What the process is to be.
@@ -14,6 +14,7 @@ pub enum Mode {
     Help,
     Measure(Arguments),
     RuncWorker { dir: PathBuf },
+    HelloServer { certificate: PathBuf, key: PathBuf },
     RecoveryChild { name: Option<String>, count: usize },
 }
 
@@ -32,7 +33,7 @@ pub fn usage() -> String {
          NAME           one of: {}; all without a name\n\
          --json FILE    also write one JSON object a row\n\
          --with-docker  start a Docker Engine to measure against, and remove it\n\
-         --full         500 idle sandboxes and 2,000 churned ones, as the bounds ask, instead of a tenth or so",
+         --full         500 idle sandboxes, 2,000 churned ones and a list of 1,000,000, as the bounds ask, instead of a tenth or so",
         NAMES.join(" ")
     )
 }
@@ -44,6 +45,10 @@ pub fn parse(words: &[String]) -> Result<Mode> {
     while let Some(word) = words.next() {
         match word {
             runc::WORKER => return Ok(Mode::RuncWorker { dir: words.next().unwrap_or_default().into() }),
+            hello::SERVER => {
+                let certificate = words.next().unwrap_or_default().into();
+                return Ok(Mode::HelloServer { certificate, key: words.next().unwrap_or_default().into() });
+            }
             recovery::CHILD => {
                 let count = words.next().unwrap_or_default().parse()?;
                 return Ok(Mode::RecoveryChild { name: words.next().map(str::to_owned), count });

@@ -3,4 +3,5 @@
 pub mod bash;
 pub mod bwrap;
 pub mod docker;
+pub mod hello;
 pub mod runc;

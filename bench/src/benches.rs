@@ -6,9 +6,15 @@ mod create;
 mod density;
 mod destroy;
 mod execute;
+mod get;
+mod http_create;
+mod http_execute;
+mod list;
 mod output;
 mod pause;
 pub mod recovery;
+mod sse;
+mod streams;
 
 use std::time::Instant;
 
@@ -18,7 +24,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 18] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -31,6 +37,12 @@ pub const NAMES: [&str; 12] = [
     "output",
     "recovery",
     "density",
+    "http-execute",
+    "http-create",
+    "get",
+    "list",
+    "sse",
+    "streams",
 ];
 
 /// Those that measure Docker where it is.
@@ -85,5 +97,11 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["output"], output::run());
     bench!(["recovery"], recovery::run());
     bench!(["density"], density::run(setup));
+    bench!(["http-execute"], http_execute::run());
+    bench!(["http-create"], http_create::run());
+    bench!(["get"], get::run());
+    bench!(["list"], list::run(setup));
+    bench!(["sse"], sse::run());
+    bench!(["streams"], streams::run());
     (rows, failures)
 }

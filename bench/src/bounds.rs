@@ -18,6 +18,10 @@ enum Test {
     AtLeast(f64),
     /// Our median as a multiple of theirs.
     MultipleAtMost(Peer, f64),
+    /// Our median is so many milliseconds more than theirs at most.
+    MoreAtMost(Peer, f64),
+    /// Our figure as a part of theirs.
+    ShareAtLeast(Peer, f64),
     /// Their median as a multiple of ours.
     FasterThan(Peer, f64),
     /// Nothing went wrong, in so many rounds at least.
@@ -42,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 24] = [
+const BOUNDS: [Bound; 44] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -67,6 +71,38 @@ const BOUNDS: [Bound; 24] = [
     bound("recovery", "200 sandboxes p50 <= 2 s", Test::P50AtMost(2000.0)),
     bound("recovery", "slowest of them <= 2 s", Test::P99AtMost(2000.0)),
     bound("recovery", "all found", Test::CleanAfter(1)),
+    bound("http-execute", "p50 <= 2 x bare bash", Test::MultipleAtMost(peer("http-execute", "bash"), 2.0)),
+    bound("http-execute", "p50 <= engine + 0.7 ms", Test::MoreAtMost(peer("http-execute", "engine"), 0.7)),
+    bound("http-create", "p50 <= 8 ms", Test::P50AtMost(8.0)),
+    bound("get", ">= 60 % of a bare hello", Test::ShareAtLeast(peer("get", "axum"), 0.6)),
+    bound("list", "no filter: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("list", "no filter: 1,000,000 <= 2 x 10,000", Test::MultipleAtMost(peer("list", "10k"), 2.0)),
+    bound("list-state", "state: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound(
+        "list-state",
+        "state: 1,000,000 <= 2 x 10,000",
+        Test::MultipleAtMost(peer("list-state", "10k"), 2.0),
+    ),
+    bound("list-image", "image: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound(
+        "list-image",
+        "image: 1,000,000 <= 2 x 10,000",
+        Test::MultipleAtMost(peer("list-image", "10k"), 2.0),
+    ),
+    bound("list-metadata", "metadata of 100: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound(
+        "list-metadata",
+        "metadata: 1,000,000 <= 2 x 10,000",
+        Test::MultipleAtMost(peer("list-metadata", "10k"), 2.0),
+    ),
+    bound("list", "1,000,000 records", Test::CleanAfter(1_000_000)),
+    bound("sse-first-line", "p50 <= 3 ms", Test::P50AtMost(3.0)),
+    bound("sse", "100,000 lines of 100 bytes: p50 <= 1 s", Test::P50AtMost(1000.0)),
+    bound_on("sse", "stopped-reader", "memory does not grow (<= 2 MB)", Test::AtMost(2.0)),
+    bound("streams", "2,000 open streams: daemon <= 150 MB", Test::AtMost(150.0)),
+    bound("streams", "2,000 served", Test::CleanAfter(2000)),
+    bound_on("streams", "idle-connections", "2,000 idle connections: daemon <= 150 MB", Test::AtMost(150.0)),
+    bound_on("streams", "idle-connections", "all served", Test::CleanAfter(2000)),
 ];
 
 /// The bounds of the benches that were asked for, with what was seen.
@@ -96,19 +132,23 @@ fn judge(bound: &Bound, rows: &[Row]) -> (String, &'static str) {
         }
         Test::AtMost(most) => (format!("{main:.2}"), main <= *most),
         Test::AtLeast(least) => (format!("{main:.1}"), main >= *least),
-        Test::MultipleAtMost(Peer { bench, subject }, most) => {
-            let Some(theirs) = find(rows, bench, subject) else {
-                return (format!("no {subject}"), "not measured");
-            };
-            let multiple = main / theirs.figure.main();
-            (format!("{multiple:.2} x"), multiple <= *most)
+        Test::MultipleAtMost(peer, most) => {
+            return compare(peer, rows, |theirs| (format!("{:.2} x", main / theirs), main / theirs <= *most));
         }
-        Test::FasterThan(Peer { bench, subject }, least) => {
-            let Some(theirs) = find(rows, bench, subject) else {
-                return (format!("no {subject}"), "not measured");
-            };
-            let multiple = theirs.figure.main() / main;
-            (format!("{multiple:.1} x"), multiple >= *least)
+        Test::MoreAtMost(peer, most) => {
+            return compare(peer, rows, |theirs| {
+                (format!("{:+.2} ms", main - theirs), main - theirs <= *most)
+            });
+        }
+        Test::ShareAtLeast(peer, least) => {
+            return compare(peer, rows, |theirs| {
+                (format!("{:.0} %", main / theirs * 100.0), main / theirs >= *least)
+            });
+        }
+        Test::FasterThan(peer, least) => {
+            return compare(peer, rows, |theirs| {
+                (format!("{:.1} x", theirs / main), theirs / main >= *least)
+            });
         }
         Test::CleanAfter(n) => {
             let problems = format!("{} problems in {}", row.problems.len(), row.n);
@@ -118,7 +158,19 @@ fn judge(bound: &Bound, rows: &[Row]) -> (String, &'static str) {
             (problems, row.problems.is_empty())
         }
     };
-    (seen, if holds { "reached" } else { "NOT reached" })
+    (seen, verdict(holds))
+}
+
+fn compare(peer: &Peer, rows: &[Row], judge: impl FnOnce(f64) -> (String, bool)) -> (String, &'static str) {
+    let Some(theirs) = find(rows, peer.bench, peer.subject) else {
+        return (format!("no {}", peer.subject), "not measured");
+    };
+    let (seen, holds) = judge(theirs.figure.main());
+    (seen, verdict(holds))
+}
+
+fn verdict(holds: bool) -> &'static str {
+    if holds { "reached" } else { "NOT reached" }
 }
 
 #[cfg(test)]

@@ -1,16 +1,19 @@
 //! Measures sandboxd beside whatever else is on the machine. Run by `./dev bench`.
 //!
 //! Every subject of a bench takes its turn in every round, so noise of the machine hits all alike and their ratios count. A
-//! bench that fails is reported and the next one runs; what it made is removed. Two hidden subcommands are the parts that
-//! need a process of their own: one with a private mount namespace for `runc`, one to be killed for the recovery.
+//! bench that fails is reported and the next one runs; what it made is removed. Three hidden subcommands are the parts that
+//! need a process of their own: one with a private mount namespace for `runc`, one to be killed for the recovery, and a peer
+//! that answers hello over HTTPS.
 
 mod arguments;
 mod baselines;
 mod benches;
 mod bounds;
 mod host;
+mod http;
 mod report;
 mod samples;
+mod service;
 mod subject;
 mod traces;
 mod with_rig;
@@ -43,6 +46,10 @@ fn start() -> Result<ExitCode> {
         }
         Mode::RuncWorker { dir } => {
             baselines::runc::work(&dir)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Mode::HelloServer { certificate, key } => {
+            runtime()?.block_on(baselines::hello::serve(&certificate, &key))?;
             Ok(ExitCode::SUCCESS)
         }
         Mode::RecoveryChild { name, count } => {

@@ -24,7 +24,7 @@ pub async fn run() -> Result<Vec<Row>> {
                 .map(|_| {
                     let (engine, template) = (rig.engine.clone(), rig.template.clone());
                     tokio::spawn(async move {
-                        let made = engine.create("test", e2e::config(), template).await;
+                        let made = engine.create("test", e2e::config(), template, None).await;
                         (made, begin.elapsed())
                     })
                 })

@@ -23,7 +23,7 @@ pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     with_rig(RigOptions::default(), async |rig: &Rig| {
         let id = rig.create().await?;
         let mut subjects: Vec<Box<dyn Subject + '_>> = vec![
-            Box::new(Ours { rig, id }),
+            Box::new(Ours { bench: BENCH, name: OURS, rig, id }),
             Box::new(Bash { bench: BENCH, command: "true" }),
             Box::new(BashTokio { bench: BENCH, command: "true" }),
         ];
@@ -36,15 +36,18 @@ pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     .await
 }
 
-struct Ours<'a> {
-    rig: &'a Rig,
-    id: SandboxId,
+/// The engine in this process.
+pub struct Ours<'a> {
+    pub bench: &'static str,
+    pub name: &'static str,
+    pub rig: &'a Rig,
+    pub id: SandboxId,
 }
 
 #[async_trait]
 impl Subject for Ours<'_> {
     fn name(&self) -> &'static str {
-        OURS
+        self.name
     }
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
@@ -58,7 +61,7 @@ impl Subject for Ours<'_> {
         });
         let (took, result) = executing.await??;
         ensure!(result.exit_code == Some(0), "true ended with {result:?}");
-        Ok(vec![(BENCH, took)])
+        Ok(vec![(self.bench, took)])
     }
 }
 

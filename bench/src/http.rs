@@ -1,0 +1,99 @@
+//! A client that costs little: one kept connection over TLS, HTTP/1.1, no pool and no retries, so that what is measured is the
+//! server. Used by the benches over HTTP for the daemon and for its peers alike.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Where requests go, and as whom.
+#[derive(Clone)]
+pub struct Target {
+    address: SocketAddr,
+    tls: TlsConnector,
+    key: String,
+}
+
+/// One kept connection.
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    authorization: String,
+}
+
+impl Target {
+    /// A server that shows one of these certificates.
+    pub fn new(
+        address: SocketAddr,
+        certificates: impl IntoIterator<Item = CertificateDer<'static>>,
+        key: &str,
+    ) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates {
+            roots.add(certificate)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { address, tls: TlsConnector::from(Arc::new(config)), key: key.to_owned() })
+    }
+
+    pub async fn connect(&self) -> Result<Connection> {
+        let stream = TcpStream::connect(self.address)
+            .await
+            .with_context(|| format!("connecting to {}", self.address))?;
+        stream.set_nodelay(true)?;
+        let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // Ends with the sender, or with the server's end of it, which the next request finds.
+        tokio::spawn(connection);
+        Ok(Connection { sender, authorization: format!("Bearer {}", self.key) })
+    }
+}
+
+impl Connection {
+    /// The answer with its body still to come.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Option<&Value>,
+    ) -> Result<Response<Incoming>> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("accept", accept)
+            .header("authorization", &self.authorization)
+            .header("content-type", "application/json")
+            .body(Full::from(body.map_or_else(Bytes::new, |body| body.to_string().into())))?;
+        self.sender.ready().await?;
+        Ok(self.sender.send_request(request).await?)
+    }
+
+    /// The body of an answer that has to be a success.
+    pub async fn bytes(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes> {
+        let answer = self.send(method, path, "application/json", body).await?;
+        let status = answer.status();
+        let bytes = answer.into_body().collect().await?.to_bytes();
+        ensure!(status.is_success(), "{path} answered {status}: {}", String::from_utf8_lossy(&bytes));
+        Ok(bytes)
+    }
+
+    pub async fn json(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        serde_json::from_slice(&self.bytes(method, path, body).await?).context("an answer that is no JSON")
+    }
+}

@@ -1,0 +1,119 @@
+//! A whole service for the length of a bench, in a process of its own: limits off, a pool, its own place. Removed whatever becomes
+//! of the bench.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::service::{Service as Process, ServiceOptions};
+use hyper::Method;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::json;
+use store::{SqliteStore, Store as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::http::{Connection, Target};
+
+const POOL: u32 = 4;
+const POOL_PATIENCE: Duration = Duration::from_secs(30);
+/// Commands of one sandbox at once: the bench of open streams has many.
+const AT_ONCE: &str = "200";
+
+/// A service that runs.
+pub struct Service {
+    process: Process,
+    target: Target,
+}
+
+/// Runs `body` with a service.
+pub async fn with_service<T>(body: impl AsyncFnOnce(&Service) -> Result<T>) -> Result<T> {
+    with_filled_service("bench", async |_| Ok(()), body).await
+}
+
+/// Runs `body` with a service of one account whose records `fill` made before it started. An interrupt from the keyboard
+/// ends the body and still clears the place.
+pub async fn with_filled_service<T>(
+    account: &str,
+    fill: impl AsyncFnOnce(Arc<SqliteStore>) -> Result<()>,
+    body: impl AsyncFnOnce(&Service) -> Result<T>,
+) -> Result<T> {
+    let options = ServiceOptions::default()
+        .with("pool", &format!("\"{}\"", Process::image()), &POOL.to_string())
+        .with("limits", "concurrent_executions", AT_ONCE);
+    let process = Process::new(&options)?;
+    let store = Arc::new(SqliteStore::open(process.place.data.join("store.db"))?);
+    fill(Arc::clone(&store)).await?;
+    store.close().await;
+    process.boot().await?;
+    let key = process.key(account, "read,execute,write")?;
+    let certificates =
+        CertificateDer::pem_file_iter(process.certificate_file()?)?.collect::<Result<Vec<_>, _>>()?;
+    let target = Target::new(process.address, certificates, &key)?;
+    let service = Service { process, target };
+    service.knows_its_key().await?;
+    tokio::select! {
+        result = body(&service) => result,
+        interrupted = tokio::signal::ctrl_c() => match interrupted {
+            Ok(()) => Err(anyhow::anyhow!("interrupted")),
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+impl Service {
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid().unwrap_or_default()
+    }
+
+    /// The files of its certificate and of that one's key.
+    pub fn certificate(&self) -> Result<(PathBuf, PathBuf)> {
+        let certificate = self.process.certificate_file()?;
+        let key = certificate.with_file_name("tls-key.pem");
+        Ok((certificate, key))
+    }
+
+    /// A running server looks for new keys a few times a second.
+    async fn knows_its_key(&self) -> Result<()> {
+        let begin = Instant::now();
+        let mut connection = self.target.connect().await?;
+        while let Err(error) = connection.bytes(Method::GET, "/v1/sandboxes?limit=1", None).await {
+            ensure!(begin.elapsed() < POOL_PATIENCE, "the service does not get to know its key: {error:#}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// A sandbox with everything as it comes, that does not pause by itself.
+    pub async fn create(&self, connection: &mut Connection) -> Result<String> {
+        let body = json!({ "image": Process::image(), "timeoutMs": 3_600_000, "idleTimeoutMs": 0 });
+        let sandbox = connection.json(Method::POST, "/v1/sandboxes", Some(&body)).await?;
+        Ok(sandbox["id"].as_str().context("a sandbox without an id")?.to_owned())
+    }
+
+    /// Waits until the pool holds all that it is to hold, so that a create is one from the pool.
+    pub async fn pool_is_full(&self) -> Result<()> {
+        let begin = Instant::now();
+        while self.pool_ready().await? < POOL {
+            ensure!(begin.elapsed() < POOL_PATIENCE, "the pool does not fill");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+
+    async fn pool_ready(&self) -> Result<u32> {
+        let mut stream = tokio::net::TcpStream::connect(self.process.metrics).await?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        let line = text.lines().find(|line| line.starts_with("sandboxd_pool_ready{"));
+        let value =
+            line.and_then(|line| line.rsplit(' ').next()).context("the metrics do not tell of the pool")?;
+        Ok(value.parse()?)
+    }
+}
