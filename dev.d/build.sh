@@ -1,21 +1,52 @@
 # shellcheck shell=bash
-# Builds the workspace and lays the programs out in target/bin/. Sourced by ./dev; gives build_all.
+# Builds the workspace and lays the programs out in target/bin/. Sourced by ./dev; gives build_all, build_programs, is_built.
 
 # The agent sits in every sandbox and is tested against this bound, in bytes.
 AGENT_MAX_BYTES=$((3 * 1024 * 1024))
 
+# Touched when a build that succeeded began: what changed after that is not in the programs.
+BUILT=target/bin/.built
+
 build_all() {
+  touch_new_stamp
+  cargo build --release --workspace --locked
+  build_agent
+  place_programs
+}
+
+is_built() {
+  [ -e "$BUILT" ] && [ -x target/bin/sandboxd ] && [ -x target/bin/sandbox-agent ] &&
+    [ -z "$(find crates Cargo.toml Cargo.lock .cargo dev.d/build.sh -newer "$BUILT" -print -quit)" ]
+}
+
+# Only what serves.
+build_programs() {
+  touch_new_stamp
+  cargo build --release --locked -p sandboxd
+  build_agent
+  place_programs
+}
+
+touch_new_stamp() {
+  mkdir -p target/bin
+  touch "$BUILT.new"
+}
+
+build_agent() {
   local triple
   triple=$(rustc -vV | sed -n 's/^host: //p')
-  cargo build --release --workspace --locked
   # Static, so that it starts in any image; a target directory of its own keeps its flags from rebuilding the rest.
   RUSTFLAGS="-C target-feature=+crt-static" \
     cargo build --profile agent -p sandbox-agent --locked --target "$triple" --target-dir target/agent
   place "target/agent/$triple/agent/sandbox-agent"
+  check_agent target/bin/sandbox-agent
+}
+
+place_programs() {
   place target/release/sandboxd
   # Part of the design, not of every version: the client program.
-  if [ -d crates/cli ]; then place target/release/sbx; fi
-  check_agent target/bin/sandbox-agent
+  if [ -x target/release/sbx ]; then place target/release/sbx; fi
+  mv -f "$BUILT.new" "$BUILT"
 }
 
 # place PROGRAM: puts it in target/bin/ in one step, so that a running daemon keeps the file it started from.

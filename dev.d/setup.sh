@@ -26,7 +26,10 @@ run    zstd                   zstd
 run    xz-utils               xz
 test   docker-registry        docker-registry
 test   python3                python3
+test   python3-venv           /usr/share/doc/python3-venv/copyright
+run    curl                   curl
 test   curl                   curl
+test   sqlite3                sqlite3
 test   qemu-system-x86        qemu-system-x86_64
 test   busybox-static         busybox
 bench  bubblewrap             bwrap
@@ -69,6 +72,23 @@ setup() {
     install_packages
   fi
   case " $* " in *' build '*) need_cargo ;; esac
+  case " $* " in *' test '*) setup_schemathesis ;; esac
+}
+
+# No distribution has it. Where it cannot be had, its test says that it was skipped, which in CI is a failure.
+SCHEMATHESIS=schemathesis==4.32.5
+
+setup_schemathesis() {
+  local marker=target/venv/.has-$SCHEMATHESIS
+  [ -e "$marker" ] && return
+  say "installing $SCHEMATHESIS into target/venv"
+  mkdir -p target
+  if python3 -m venv --clear target/venv && target/venv/bin/python -m pip install -q "$SCHEMATHESIS" >&2; then
+    touch "$marker"
+  else
+    say "$SCHEMATHESIS could not be installed: its test will be skipped"
+    rm -rf target/venv
+  fi
 }
 
 # Uses the caller's lists `missing` and `optional`.
