@@ -504,9 +504,13 @@ async fn a_key_works_from_the_moment_it_is_made() {
     assert!(since.elapsed() < Duration::from_millis(500), "they waited for each other");
 }
 
-/// Everything that is logged while it lives.
+/// What this thread logs between `begin` and the end of what that answers.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+thread_local! {
+    static LOG: std::cell::RefCell<Log> = std::cell::RefCell::default();
+}
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -519,16 +523,28 @@ impl std::io::Write for Log {
     }
 }
 
+/// Ends what [`Log::begin`] began.
+struct Logging;
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        LOG.take();
+    }
+}
+
 impl Log {
-    fn begin(&self) -> tracing::subscriber::DefaultGuard {
-        let log = self.clone();
-        tracing::subscriber::set_default(
+    /// One subscriber for all tests: one that comes and goes with a test may miss what another thread logs for the first time.
+    fn begin(&self) -> Logging {
+        static SUBSCRIBER: std::sync::Once = std::sync::Once::new();
+        SUBSCRIBER.call_once(|| {
             tracing_subscriber::fmt()
                 .json()
-                .with_writer(move || log.clone())
+                .with_writer(|| LOG.with_borrow(Clone::clone))
                 .with_max_level(tracing::Level::TRACE)
-                .finish(),
-        )
+                .init();
+        });
+        LOG.set(self.clone());
+        Logging
     }
 
     /// The fields of each request's line.
