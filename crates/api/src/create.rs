@@ -72,7 +72,7 @@ pub struct CreateResources {
     pub disk_mb: Option<u32>,
 }
 
-/// The network policy of a new sandbox.
+/// A network policy as clients write it: of a new sandbox, or a change of one that is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CreateNetwork {
@@ -84,7 +84,7 @@ pub struct CreateNetwork {
     pub ingress: Option<CreateIngress>,
 }
 
-/// Outgoing traffic of a new sandbox.
+/// Outgoing traffic, as clients write it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CreateEgress {
@@ -97,7 +97,7 @@ pub struct CreateEgress {
     pub default: Option<EgressDefault>,
 }
 
-/// Incoming traffic of a new sandbox.
+/// Incoming traffic, as clients write it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]

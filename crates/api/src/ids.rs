@@ -37,6 +37,11 @@ impl SandboxId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// What the sandbox is called inside: a host name may not hold an underscore.
+    pub fn host_name(&self) -> String {
+        self.0.replace('_', "-")
+    }
 }
 
 impl FromStr for SandboxId {

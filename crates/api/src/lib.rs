@@ -24,7 +24,8 @@ pub use sandbox::{
 };
 pub use time::{BadTimestamp, Timestamp};
 pub use views::{
-    Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView, TerminateResult, Times,
+    NetworkUsage, NetworkView, Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView,
+    TerminateResult, Times,
 };
 
 /// The version of the interface: the first part of every path.

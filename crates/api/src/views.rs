@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState, Timestamp};
+use crate::{
+    EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState, Timestamp,
+};
 
 /// When a sandbox came into its states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +83,33 @@ impl SandboxView {
             terminated_at: times.terminated,
         }
     }
+}
+
+/// The network of a sandbox (an addition of ours).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Network))]
+pub struct NetworkView {
+    pub egress: EgressPolicy,
+    /// Only there if it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub ingress: Option<IngressPolicy>,
+    pub usage: NetworkUsage,
+}
+
+/// What a sandbox sent and received since its processes were last started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkUsage {
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 9_007_199_254_740_991u64))]
+    pub bytes_out: u64,
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 9_007_199_254_740_991u64))]
+    pub bytes_in: u64,
+    /// Connections to allowed names that are open now; only with `default: deny` they are counted.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 9_007_199_254_740_991u64))]
+    pub connections: u64,
 }
 
 /// A sandbox as lists show it. Of `startedAt`, `pausedAt` and `terminatedAt` the one that goes with its state is there.

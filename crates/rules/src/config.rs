@@ -5,12 +5,14 @@
 //! catalogue is for the catalogue to say.
 
 mod checks;
+mod network;
 
 use std::collections::BTreeMap;
 
-use api::{EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig};
+use api::{Resources, SandboxConfig};
 
 pub(crate) use checks::{absolute_path, env, integer};
+pub use network::{NetworkChange, NetworkInput, network_change};
 
 /// A JSON integer. Wide enough for all that JSON libraries read as one, so that a message can say what came.
 pub type Integer = i128;
@@ -27,10 +29,7 @@ pub struct CreateInput {
     pub timeout_ms: Option<Integer>,
     pub idle_timeout_ms: Option<Integer>,
     pub metadata: Option<BTreeMap<String, String>>,
-    pub egress_allow: Option<Vec<String>>,
-    pub egress_default: Option<String>,
-    /// Absent also where `network.ingress` is there and has no `allowPorts`.
-    pub ingress_allow_ports: Option<Vec<Integer>>,
+    pub network: NetworkInput,
 }
 
 /// A value out of its range or set.
@@ -110,36 +109,8 @@ pub fn sandbox_config(input: CreateInput, rules: &ConfigRules) -> Result<Sandbox
         timeout_ms: integer("timeoutMs", input.timeout_ms, rules.timeout_ms)?,
         idle_timeout_ms: integer("idleTimeoutMs", input.idle_timeout_ms, rules.idle_timeout_ms)?,
         metadata: checks::metadata(input.metadata.unwrap_or_default(), rules)?,
-        network: NetworkPolicy {
-            egress: egress(input.egress_allow, input.egress_default.as_deref(), rules)?,
-            ingress: ingress(input.ingress_allow_ports, rules)?,
-        },
+        network: network::policy(input.network, rules)?,
     })
-}
-
-fn egress(
-    allow: Option<Vec<String>>,
-    default: Option<&str>,
-    rules: &ConfigRules,
-) -> Result<EgressPolicy, ConfigError> {
-    let default = match default {
-        None | Some("allow") => EgressDefault::Allow,
-        Some("deny") => EgressDefault::Deny,
-        Some(other) => {
-            let error = ConfigError::text("network.egress.default", other, "'allow' or 'deny'");
-            return Err(error);
-        }
-    };
-    let allow = checks::domains(allow.unwrap_or_default(), rules.egress_entries_max)?;
-    Ok(EgressPolicy { allow, default })
-}
-
-fn ingress(
-    allow_ports: Option<Vec<Integer>>,
-    rules: &ConfigRules,
-) -> Result<Option<IngressPolicy>, ConfigError> {
-    let Some(given) = allow_ports else { return Ok(None) };
-    Ok(Some(IngressPolicy { allow_ports: checks::ports(given, rules.ingress_ports_max)? }))
 }
 
 #[cfg(test)]

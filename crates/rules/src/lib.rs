@@ -8,6 +8,7 @@ mod admission;
 mod base32;
 mod config;
 mod deadlines;
+mod egress;
 mod environment;
 mod execution;
 mod idempotency;
@@ -28,8 +29,12 @@ pub use accounting::{Accounting, Phase};
 pub use admission::{
     Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, Slots, TooManyExecutions, Usage,
 };
-pub use config::{ConfigError, ConfigRules, CreateInput, Integer, Range, sandbox_config};
+pub use config::{
+    ConfigError, ConfigRules, CreateInput, Integer, NetworkChange, NetworkInput, Range, network_change,
+    sandbox_config,
+};
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
+pub use egress::{Closed, Names, Ranges, plain_name};
 pub use environment::environment;
 pub use execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
 pub use idempotency::{

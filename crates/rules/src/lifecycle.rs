@@ -35,12 +35,20 @@ impl From<bool> for AutoResume {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     Get,
-    Execute { auto_resume: AutoResume },
-    Files { auto_resume: AutoResume },
-    Ports { auto_resume: AutoResume },
+    Execute {
+        auto_resume: AutoResume,
+    },
+    Files {
+        auto_resume: AutoResume,
+    },
+    Ports {
+        auto_resume: AutoResume,
+    },
     Pause,
     Resume,
     Terminate,
+    /// To give it another network policy, paused or not.
+    Network,
 }
 
 impl Operation {
@@ -53,6 +61,7 @@ impl Operation {
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Terminate => "terminate",
+            Self::Network => "change the network of",
         }
     }
 
@@ -67,6 +76,7 @@ impl Operation {
                     AutoResume::Forbidden => &[Running],
                 }
             }
+            Self::Network => &[Running, Paused],
             Self::Pause => &[Running],
             Self::Resume => &[Paused],
         }
@@ -83,6 +93,7 @@ pub enum Step {
     ResumeThenRun,
     Run,
     Terminate,
+    ChangeNetwork,
 }
 
 /// Why nothing is to be done.
@@ -112,6 +123,8 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
         (Creating | Paused, Operation::Pause) => Err(invalid()),
         (Paused, Operation::Resume) => Ok(Step::Resume),
         (Creating | Running, Operation::Resume) => Err(invalid()),
+        (Running | Paused, Operation::Network) => Ok(Step::ChangeNetwork),
+        (Creating, Operation::Network) => Err(invalid()),
         (Creating, Operation::Execute { .. } | Operation::Files { .. } | Operation::Ports { .. }) => {
             Err(invalid())
         }
@@ -155,7 +168,13 @@ mod tests {
     const STATES: [SandboxState; 4] = [Creating, Running, Paused, Terminated];
 
     fn operations() -> Vec<Operation> {
-        let mut all = vec![Operation::Get, Operation::Pause, Operation::Resume, Operation::Terminate];
+        let mut all = vec![
+            Operation::Get,
+            Operation::Pause,
+            Operation::Resume,
+            Operation::Terminate,
+            Operation::Network,
+        ];
         for auto_resume in [AutoResume::Allowed, AutoResume::Forbidden] {
             all.push(Operation::Execute { auto_resume });
             all.push(Operation::Files { auto_resume });
@@ -174,6 +193,7 @@ mod tests {
             (Operation::Pause, "xpx-"),
             (Operation::Resume, "xxr-"),
             (Operation::Terminate, "ttt-"),
+            (Operation::Network, "xNN-"),
             (Operation::Execute { auto_resume: wake }, "xRw-"),
             (Operation::Execute { auto_resume: stay }, "xRx-"),
             (Operation::Files { auto_resume: wake }, "xRw-"),
@@ -191,6 +211,7 @@ mod tests {
                     Ok(Step::ResumeThenRun) => 'w',
                     Ok(Step::Run) => 'R',
                     Ok(Step::Terminate) => 't',
+                    Ok(Step::ChangeNetwork) => 'N',
                     Err(Refusal::InvalidState { .. }) => 'x',
                     Err(Refusal::NotFound) => '-',
                 };

@@ -1,3 +1,5 @@
+use api::{EgressDefault, IngressPolicy, NetworkPolicy};
+
 use super::*;
 
 fn given(change: impl FnOnce(&mut CreateInput)) -> Result<SandboxConfig, ConfigError> {
@@ -45,8 +47,8 @@ fn all_that_is_given_is_kept() {
         input.timeout_ms = Some(1);
         input.idle_timeout_ms = Some(0);
         input.metadata = one("userId", "7");
-        input.egress_allow = Some(vec!["Example.com".into(), "*.example.org".into()]);
-        input.egress_default = Some("deny".into());
+        input.network.egress_allow = Some(vec!["Example.com".into(), "*.example.org".into()]);
+        input.network.egress_default = Some("deny".into());
     })
     .unwrap();
     assert_eq!(config.resources, Resources { cpu: 8, memory_mb: 16_384, disk_mb: 5120 });
@@ -150,7 +152,8 @@ fn metadata_is_bounded() {
 
 #[test]
 fn egress_takes_domains_only() {
-    let check = |domain: &str| given(|input| input.egress_allow = Some(vec!["a.com".into(), domain.into()]));
+    let check =
+        |domain: &str| given(|input| input.network.egress_allow = Some(vec!["a.com".into(), domain.into()]));
     let longest = format!("{}.{}", ["x".repeat(61).as_str(); 4].join("."), "abcde");
     assert_eq!(longest.len(), 253);
     for domain in
@@ -187,15 +190,15 @@ fn egress_takes_domains_only() {
         assert!(error.allowed.starts_with("a domain such as 'example.com'"));
     }
     let many = |count: usize| vec!["example.com".to_owned(); count];
-    assert!(given(|input| input.egress_allow = Some(many(1000))).is_ok());
-    assert!(given(|input| input.egress_allow = Some(many(1001))).is_err());
+    assert!(given(|input| input.network.egress_allow = Some(many(1000))).is_ok());
+    assert!(given(|input| input.network.egress_allow = Some(many(1001))).is_err());
 }
 
 #[test]
 fn egress_default_is_one_of_two_words() {
-    assert!(given(|input| input.egress_default = Some("allow".into())).is_ok());
+    assert!(given(|input| input.network.egress_default = Some("allow".into())).is_ok());
     assert_eq!(
-        refusal(|input| input.egress_default = Some("Deny".into())),
+        refusal(|input| input.network.egress_default = Some("Deny".into())),
         "network.egress.default is 'Deny'; allowed is 'allow' or 'deny'"
     );
 }
@@ -203,7 +206,8 @@ fn egress_default_is_one_of_two_words() {
 #[test]
 fn ingress_ports_are_ports_and_kept_as_given() {
     let check = |ports: &[Integer]| {
-        given(|input| input.ingress_allow_ports = Some(ports.to_vec())).map(|config| config.network.ingress)
+        given(|input| input.network.ingress_allow_ports = Some(ports.to_vec()))
+            .map(|config| config.network.ingress)
     };
     assert_eq!(given(|_| {}).unwrap().network.ingress, None);
     for ports in [&[][..], &[1, 65_535], &[8080, 80, 8080]] {
@@ -233,7 +237,8 @@ fn an_image_has_a_name_that_can_be_shown() {
 
 #[test]
 fn what_came_is_shown_cut_and_escaped() {
-    let message = refusal(|input| input.egress_default = Some(format!("\x1b[31m\r\n{}", "x".repeat(10_000))));
+    let message =
+        refusal(|input| input.network.egress_default = Some(format!("\x1b[31m\r\n{}", "x".repeat(10_000))));
     assert!(message.starts_with(r"network.egress.default is '\u{1b}[31m\r\nxxx"), "{message}");
     assert!(message.len() < 200 && message.contains("xxx...'"), "{message}");
 }

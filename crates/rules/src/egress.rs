@@ -1,0 +1,194 @@
+//! What a sandbox may reach: names by its policy, addresses by what they are.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use api::{EgressDefault, EgressPolicy};
+use ipnet::Ipv4Net;
+
+/// The longest name that DNS can carry, as text.
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+
+/// Addresses that no policy opens; the first that fits says why. The documentation ranges (TEST-NET) are not among them:
+/// nothing that is private can be there.
+const CLOSED: [(Ipv4Net, Closed); 13] = [
+    (net([0, 0, 0, 0], 8), Closed::ThisNetwork),
+    (net([10, 0, 0, 0], 8), Closed::Private),
+    (net([100, 64, 0, 0], 10), Closed::Carrier),
+    (net([127, 0, 0, 0], 8), Closed::Loopback),
+    // One cloud's, amid public addresses.
+    (net([168, 63, 129, 16], 32), Closed::Metadata),
+    (net([169, 254, 169, 254], 32), Closed::Metadata),
+    (net([169, 254, 0, 0], 16), Closed::LinkLocal),
+    (net([172, 16, 0, 0], 12), Closed::Private),
+    (net([192, 0, 0, 0], 24), Closed::Reserved),
+    (net([192, 168, 0, 0], 16), Closed::Private),
+    (net([198, 18, 0, 0], 15), Closed::Reserved),
+    (net([224, 0, 0, 0], 4), Closed::Multicast),
+    (net([240, 0, 0, 0], 4), Closed::Reserved),
+];
+
+const fn net(octets: [u8; 4], prefix: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]), prefix)
+}
+
+/// Why an address is reached by no sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Closed {
+    ThisNetwork,
+    Private,
+    Carrier,
+    Loopback,
+    Metadata,
+    LinkLocal,
+    Reserved,
+    Multicast,
+    /// Of the sandboxes' own pool.
+    Sandboxes,
+    /// Of the host itself, whatever range it is in.
+    Host,
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ThisNetwork => "an address of no network",
+            Self::Private => "a private address",
+            Self::Carrier => "an address inside a carrier's network",
+            Self::Loopback => "a loopback address",
+            Self::Metadata => "a cloud's metadata service",
+            Self::LinkLocal => "a link-local address",
+            Self::Reserved => "a reserved address",
+            Self::Multicast => "a multicast address",
+            Self::Sandboxes => "an address of the sandboxes' own",
+            Self::Host => "an address of the host itself",
+        })
+    }
+}
+
+/// The addresses that are closed on this host: the fixed ranges and the sandboxes' own pool, less what the operator opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranges {
+    pool: Option<Ipv4Net>,
+    opened: Vec<Ipv4Net>,
+}
+
+impl Ranges {
+    pub fn new(pool: Option<Ipv4Net>, opened: Vec<Ipv4Net>) -> Self {
+        Self { pool, opened }
+    }
+
+    /// The fixed ranges, whatever an operator opens.
+    pub fn fixed() -> impl Iterator<Item = Ipv4Net> {
+        CLOSED.iter().map(|(range, _)| *range)
+    }
+
+    pub fn pool(&self) -> Option<Ipv4Net> {
+        self.pool
+    }
+
+    pub fn opened(&self) -> &[Ipv4Net] {
+        &self.opened
+    }
+
+    /// Why an address is closed. `is_host` says that it is one of the host's own: only an operator who wrote down exactly
+    /// that address means the host and not the network around it.
+    pub fn closed(&self, address: Ipv4Addr, is_host: bool) -> Option<Closed> {
+        if self.pool.is_some_and(|pool| pool.contains(&address)) {
+            return Some(Closed::Sandboxes);
+        }
+        if is_host {
+            let named = self.opened.iter().any(|range| range.prefix_len() == 32 && range.addr() == address);
+            return (!named).then_some(Closed::Host);
+        }
+        if self.opened.iter().any(|range| range.contains(&address)) {
+            return None;
+        }
+        CLOSED.iter().find(|(range, _)| range.contains(&address)).map(|(_, why)| *why)
+    }
+}
+
+/// A policy made ready to be asked often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    default: EgressDefault,
+    exact: HashSet<String>,
+    /// Of `*.example.com`: `example.com`.
+    below: HashSet<String>,
+}
+
+impl Names {
+    pub fn new(policy: &EgressPolicy) -> Self {
+        let (mut exact, mut below) = (HashSet::new(), HashSet::new());
+        for entry in &policy.allow {
+            let entry = entry.to_ascii_lowercase();
+            match entry.strip_prefix("*.") {
+                Some(parent) => below.insert(parent.to_owned()),
+                None => exact.insert(entry),
+            };
+        }
+        Self { default: policy.default, exact, below }
+    }
+
+    pub fn is_strict(&self) -> bool {
+        self.default == EgressDefault::Deny
+    }
+
+    /// Whether a name passes; it is one that [`plain_name`] answered.
+    pub fn passes(&self, name: &str) -> bool {
+        !self.is_strict() || self.exact.contains(name) || self.is_below(name)
+    }
+
+    /// A public resolver that speaks DNS inside of HTTPS or TLS passes only where it is named itself: a wildcard that happens
+    /// to cover one is not meant as a way around the sandbox's own resolver.
+    fn is_below(&self, name: &str) -> bool {
+        !is_public_resolver(name) && parents(name).any(|parent| self.below.contains(parent))
+    }
+}
+
+/// `a.b.c` has the parents `b.c` and `c`.
+fn parents(name: &str) -> impl Iterator<Item = &str> {
+    name.match_indices('.').map(|(dot, _)| &name[dot + 1..])
+}
+
+const PUBLIC_RESOLVERS: [&str; 14] = [
+    "1dot1dot1dot1.cloudflare-dns.com",
+    "chrome.cloudflare-dns.com",
+    "cloudflare-dns.com",
+    "dns.adguard-dns.com",
+    "dns.alidns.com",
+    "dns.google",
+    "dns.google.com",
+    "dns.nextdns.io",
+    "dns.quad9.net",
+    "dns10.quad9.net",
+    "dns9.quad9.net",
+    "doh.opendns.com",
+    "mozilla.cloudflare-dns.com",
+    "one.one.one.one",
+];
+
+fn is_public_resolver(name: &str) -> bool {
+    PUBLIC_RESOLVERS.binary_search(&name).is_ok()
+}
+
+/// A name as names are compared: in lower case, without the dot at its end. `None` for what is no name of a host, such as an
+/// address.
+pub fn plain_name(name: &str) -> Option<String> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let good = name.len() <= NAME_BYTES_MAX
+        && name.split('.').all(is_label)
+        && !last.bytes().all(|byte| byte.is_ascii_digit());
+    good.then(|| name.to_ascii_lowercase())
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=LABEL_BYTES_MAX).contains(&label.len())
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests;
