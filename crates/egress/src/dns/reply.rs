@@ -1,0 +1,194 @@
+//! From what was decided to what is answered.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::rdata::{HINFO, SOA};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use tokio::time::Instant;
+
+use super::PORT;
+use super::decision::{Decision, decide, plain};
+use super::message::{Question, Reply};
+use crate::guests::Guest;
+use crate::parts::Parts;
+use crate::refusals::{Reason, Target, Transport};
+use crate::resolver::{Failure, Records};
+
+/// What is answered by us alone is good for so long, in seconds.
+const OWN_TTL: u32 = 60;
+/// An address counts for so much longer than the sandbox is told: a client uses it up to the last moment.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Extended errors of RFC 8914.
+const BLOCKED: u16 = 15;
+const NETWORK_ERROR: u16 = 23;
+
+/// Answers one question of a sandbox.
+pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transport: Transport) -> Reply {
+    let policy = guest.names();
+    match decide(question, &policy, &guest.id.host_name()) {
+        Decision::Refused => Reply::of(ResponseCode::Refused),
+        Decision::NotImplemented => Reply::of(ResponseCode::NotImp),
+        Decision::NotAllowed => refuse(parts, guest, question, transport, Reason::NotAllowed),
+        Decision::Localhost => {
+            let own = own_record(question, RData::A(Ipv4Addr::LOCALHOST.into()));
+            Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }
+        }
+        Decision::NoSuchName => nothing(question, ResponseCode::NXDomain),
+        Decision::NothingOfThatType => nothing(question, ResponseCode::NoError),
+        Decision::Something => {
+            let own = own_record(question, RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())));
+            Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }
+        }
+        Decision::Addresses(name) => match parts.resolver.records(&name, RecordType::A).await {
+            Ok(records) => match open(parts, guest, &name, records).await {
+                Ok(Some(records)) => found(records),
+                Ok(None) => refuse(parts, guest, question, transport, Reason::NotAllowed),
+                Err(error) => {
+                    tracing::warn!(id = %guest.id, name, %error, "addresses could not be opened");
+                    failed()
+                }
+            },
+            Err(failure) => unresolved(parts, guest, question, transport, &failure),
+        },
+        Decision::ExistenceOf(name) => match parts.resolver.records(&name, RecordType::A).await {
+            Ok(records) => without_addresses(question, records),
+            Err(failure) => unresolved(parts, guest, question, transport, &failure),
+        },
+        Decision::Records(name) => match parts.resolver.records(&name, question.kind).await {
+            Ok(records) => found(records),
+            Err(failure) => unresolved(parts, guest, question, transport, &failure),
+        },
+    }
+}
+
+/// To what could not be found out, for no fault of the sandbox.
+pub fn failed() -> Reply {
+    Reply {
+        why: Some((NETWORK_ERROR, "no answer from upstream".to_owned())),
+        ..Reply::of(ResponseCode::ServFail)
+    }
+}
+
+/// NXDOMAIN and not REFUSED: the C libraries take REFUSED for a fault of the server, ask the next or the same again, and end in
+/// "temporary failure", which package managers retry for minutes; "no such name" is final at once. Who wants to know more
+/// finds it in the extended error. No SOA comes with it, so that nobody keeps it when the policy changes.
+fn refuse(parts: &Parts, guest: &Guest, question: &Question, transport: Transport, reason: Reason) -> Reply {
+    let name = plain(&question.name).unwrap_or_else(|| question.name.to_ascii());
+    let target = Target { name: Some(name), address: None, port: PORT, transport };
+    parts.refusals.tell(&guest.id, target, reason);
+    Reply { why: Some((BLOCKED, reason.to_string())), ..Reply::of(ResponseCode::NXDomain) }
+}
+
+fn unresolved(
+    parts: &Parts,
+    guest: &Guest,
+    question: &Question,
+    transport: Transport,
+    failure: &Failure,
+) -> Reply {
+    match failure {
+        Failure::Closed(..) => refuse(parts, guest, question, transport, Reason::ClosedAnswer),
+        Failure::NoSuchName => nothing(question, ResponseCode::NXDomain),
+        Failure::NoAddress => nothing(question, ResponseCode::NoError),
+        Failure::Upstream(why) => {
+            tracing::debug!(id = %guest.id, name = %question.name, why, "not resolved");
+            failed()
+        }
+    }
+}
+
+/// Lets a sandbox with a closed policy reach what it is about to be told. It is told nothing when the policy changed while the
+/// answer was on its way.
+async fn open(
+    parts: &Parts,
+    guest: &Arc<Guest>,
+    name: &str,
+    mut records: Records,
+) -> io::Result<Option<Records>> {
+    let addresses: Vec<Ipv4Addr> = records.list.iter().filter_map(address).collect();
+    let policy = guest.names();
+    if !policy.passes(name) {
+        return Ok(None);
+    }
+    if !policy.is_strict() || addresses.is_empty() {
+        return Ok(Some(records));
+    }
+    let ttl = records.list.iter().map(|record| record.ttl).min().unwrap_or_default();
+    let now = Instant::now().into_std();
+    let lasting = guest.learn(name, &addresses, Duration::from_secs(ttl.into()) + GRACE, now);
+    // Its book may be full. What is not in it nobody would take back.
+    let learnt: Vec<Ipv4Addr> =
+        addresses.into_iter().filter(|address| guest.has_learnt(name, *address, now)).collect();
+    if !learnt.is_empty() {
+        parts.gate.open(guest.address, &learnt, lasting).await?;
+    }
+    if !is_still_so(parts, guest, name) {
+        let closed: Vec<Ipv4Addr> =
+            learnt.into_iter().filter(|address| !may_reach(parts, guest, *address)).collect();
+        if !closed.is_empty() {
+            parts.gate.close(guest.address, &closed).await?;
+        }
+        return Ok(None);
+    }
+    let told = u32::try_from(lasting.saturating_sub(GRACE).as_secs()).unwrap_or(u32::MAX);
+    for record in &mut records.list {
+        record.ttl = record.ttl.min(told);
+    }
+    Ok(Some(records))
+}
+
+/// Whether it is the same sandbox, and the name passes. Whoever changes a policy does so before closing what it forbids, so
+/// one of us two sees to it.
+fn is_still_so(parts: &Parts, guest: &Arc<Guest>, name: &str) -> bool {
+    let there = parts.guests.find(guest.address);
+    there.is_some_and(|there| Arc::ptr_eq(&there, guest)) && guest.names().passes(name)
+}
+
+/// Whether who is behind the address now may reach it for another reason.
+fn may_reach(parts: &Parts, guest: &Guest, address: Ipv4Addr) -> bool {
+    let now = Instant::now().into_std();
+    parts.guests.find(guest.address).is_some_and(|there| there.may_reach(address, now))
+}
+
+fn address(record: &Record) -> Option<Ipv4Addr> {
+    match record.data {
+        RData::A(address) => Some(address.0),
+        _ => None,
+    }
+}
+
+fn found(records: Records) -> Reply {
+    let code = if records.exists { ResponseCode::NoError } else { ResponseCode::NXDomain };
+    Reply { answers: records.list, soa: records.soa, ..Reply::of(code) }
+}
+
+/// The aliases alone, and that there is nothing at their end.
+fn without_addresses(question: &Question, mut records: Records) -> Reply {
+    let has_addresses = records.list.iter().any(|record| address(record).is_some());
+    records.list.retain(|record| address(record).is_none());
+    if has_addresses {
+        records.soa = Some(own_soa(&question.name));
+    }
+    found(records)
+}
+
+/// Nothing, on our own word.
+fn nothing(question: &Question, code: ResponseCode) -> Reply {
+    Reply { soa: Some(own_soa(&question.name)), ..Reply::of(code) }
+}
+
+fn own_record(question: &Question, data: RData) -> Record {
+    Record::from_rdata(question.name.clone(), OWN_TTL, data)
+}
+
+/// Without one, clients that keep answers do not keep that there is nothing.
+fn own_soa(name: &Name) -> Record {
+    let nobody = Name::root;
+    let soa = SOA::new(nobody(), nobody(), 1, 3600, 600, 86_400, OWN_TTL);
+    Record::from_rdata(name.clone(), OWN_TTL, RData::SOA(soa))
+}

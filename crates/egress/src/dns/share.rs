@@ -1,0 +1,114 @@
+//! What of the server one sandbox may use.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Questions of all sandboxes that are being answered at a time.
+pub const ANSWERING_MAX_OF_ALL: usize = 2048;
+/// Questions that are being answered at a time. A program that looks up a hundred names at once, each for two types, fits in.
+const ANSWERING_MAX: usize = 256;
+/// The same when half of what there is for all is taken: a few sandboxes that ask for names without an answer must leave the
+/// others theirs.
+const ANSWERING_MAX_CROWDED: usize = 32;
+/// Connections at a time.
+pub const CONNECTIONS_MAX: usize = 16;
+/// Messages a second, over time.
+const RATE: f64 = 500.0;
+/// Messages at once, after a while of quiet.
+const BURST: f64 = 2000.0;
+
+/// One sandbox's.
+pub struct Share {
+    answering: Arc<Semaphore>,
+    pub connections: Arc<Semaphore>,
+    bucket: Mutex<Bucket>,
+}
+
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+/// For one question that is being answered.
+pub type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// By address; as many as the pool has addresses, at most.
+#[derive(Default)]
+pub struct Shares {
+    by_address: Mutex<HashMap<Ipv4Addr, Arc<Share>>>,
+}
+
+impl Shares {
+    pub fn of(&self, address: Ipv4Addr) -> Arc<Share> {
+        let mut shares = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(shares.entry(address).or_insert_with(|| Arc::new(Share::new())))
+    }
+}
+
+impl Share {
+    fn new() -> Self {
+        Self {
+            answering: Arc::new(Semaphore::new(ANSWERING_MAX)),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            bucket: Mutex::new(Bucket { left: BURST, at: super::now() }),
+        }
+    }
+
+    /// A place for one more question, if there is one.
+    pub fn place(&self, all: &Arc<Semaphore>) -> Option<Place> {
+        let own = Arc::clone(&self.answering).try_acquire_owned().ok()?;
+        let taken = ANSWERING_MAX - self.answering.available_permits();
+        let is_crowded = all.available_permits() < ANSWERING_MAX_OF_ALL / 2;
+        if is_crowded && taken > ANSWERING_MAX_CROWDED {
+            return None;
+        }
+        Some((own, Arc::clone(all).try_acquire_owned().ok()?))
+    }
+
+    /// Whether one more message is within the rate.
+    pub fn takes(&self, now: Instant) -> bool {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
+        bucket.at = now;
+        bucket.left = (bucket.left + passed * RATE).min(BURST);
+        let enough = bucket.left >= 1.0;
+        if enough {
+            bucket.left -= 1.0;
+        }
+        enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_few_leave_the_others_theirs() {
+        let all = Arc::new(Semaphore::new(ANSWERING_MAX_OF_ALL));
+        let takes = |share: &Share| std::iter::from_fn(|| share.place(&all)).collect::<Vec<_>>();
+        let greedy: Vec<Share> = (0..20).map(|_| Share::new()).collect();
+        let taken: Vec<Vec<Place>> = greedy.iter().map(takes).collect();
+        assert!(taken[..4].iter().all(|places| places.len() == ANSWERING_MAX));
+        assert!(taken[5..].iter().all(|places| places.len() == ANSWERING_MAX_CROWDED));
+        let late = Share::new();
+        assert_eq!(takes(&late).len(), ANSWERING_MAX_CROWDED);
+        drop(taken);
+        assert_eq!(takes(&late).len(), ANSWERING_MAX);
+    }
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let (share, start) = (Share::new(), Instant::now());
+        let taken = |at| (0..10_000).filter(|_| share.takes(at)).count();
+        assert_eq!(taken(start), BURST as usize);
+        assert_eq!(taken(start + Duration::from_secs(1)), RATE as usize);
+        assert_eq!(taken(start + Duration::from_secs(3600)), BURST as usize);
+    }
+}

@@ -1,0 +1,51 @@
+//! Questions in datagrams. What is too much is dropped, as a network would: a client asks again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+
+use super::{QUESTION_BYTES_MAX, Server, now};
+use crate::refusals::Transport;
+
+/// After an error of the socket itself.
+const REST: Duration = Duration::from_millis(50);
+
+pub async fn serve(server: &Arc<Server>, socket: UdpSocket) {
+    let socket = Arc::new(socket);
+    // One byte more than is read, so that what was cut off shows.
+    let mut buffer = [0; QUESTION_BYTES_MAX + 1];
+    loop {
+        let received = tokio::select! {
+            () = server.stop.cancelled() => return,
+            received = socket.recv_from(&mut buffer) => received,
+        };
+        match received {
+            Ok((length, source)) if length <= QUESTION_BYTES_MAX => {
+                take(server, &socket, &buffer[..length], source);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a datagram could not be received");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+fn take(server: &Arc<Server>, socket: &Arc<UdpSocket>, bytes: &[u8], source: SocketAddr) {
+    let Some((guest, share)) = server.known(source) else { return };
+    let place = if share.takes(now()) { share.place(&server.all) } else { None };
+    let Some(place) = place else { return server.too_many(&guest, Transport::Udp) };
+    let (answering, socket, bytes) = (Arc::clone(server), Arc::clone(socket), bytes.to_vec());
+    server.spawn(async move {
+        let _place = place;
+        if let Some(answer) = answering.answer(&guest, &bytes, Transport::Udp).await
+            && let Err(error) = socket.send_to(&answer, source).await
+        {
+            // Its link may be gone already.
+            tracing::debug!(id = %guest.id, %error, "an answer could not be sent");
+        }
+    });
+}

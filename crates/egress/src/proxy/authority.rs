@@ -1,0 +1,100 @@
+//! Who a request is for. Pure. All the places where a request can say so have to say the same, and each can say it once: what
+//! one server reads from the first, another may read from the last.
+
+use std::net::IpAddr;
+
+use hyper::header::{CONNECTION, HOST, HeaderName, UPGRADE};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, Version};
+
+use crate::refusals::Reason;
+
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// The name that a request is for, in the form of `rules::plain_name`.
+pub fn asked_for(request: &Parts) -> Result<String, Reason> {
+    // One that is led on to elsewhere says nothing of where.
+    if request.method == Method::CONNECT {
+        return Err(Reason::Malformed);
+    }
+    let is_two = request.version == Version::HTTP_2;
+    if !is_two && request.uri.scheme().is_some_and(|scheme| *scheme != hyper::http::uri::Scheme::HTTP) {
+        return Err(Reason::Malformed);
+    }
+    let mut hosts = request.headers.get_all(HOST).iter();
+    let by_header = hosts.next().map(|host| host_name(host.as_bytes())).transpose()?;
+    if hosts.next().is_some() {
+        return Err(Reason::Malformed);
+    }
+    let by_target =
+        request.uri.authority().map(|target| host_name(target.as_str().as_bytes())).transpose()?;
+    match (by_header, by_target) {
+        (None, None) => Err(Reason::NoName),
+        // HTTP/1 always says it in its header, also where the target is whole.
+        (None, Some(_)) if !is_two => Err(Reason::NoName),
+        (Some(header), Some(target)) if header != target => Err(Reason::Malformed),
+        (Some(name), _) | (None, Some(name)) => Ok(name),
+    }
+}
+
+/// Of `name`, `name:` or `name:port`.
+fn host_name(host: &[u8]) -> Result<String, Reason> {
+    let host = std::str::from_utf8(host).map_err(|_| Reason::Malformed)?;
+    if host.is_empty() || host.starts_with('[') {
+        return Err(Reason::NoName);
+    }
+    let (name, port) = host.split_once(':').unwrap_or((host, ""));
+    if port.len() > 5 || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Reason::Malformed);
+    }
+    match rules::plain_name(name) {
+        Some(name) => Ok(name),
+        None if name.parse::<IpAddr>().is_ok() => Err(Reason::NoName),
+        None => Err(Reason::Malformed),
+    }
+}
+
+/// Whether a request asks for another protocol on its connection. A wish for one that names hosts itself is taken out: the
+/// server goes on in the one it has, as it always may.
+pub fn keep_upgrade(headers: &mut HeaderMap) -> bool {
+    let names_hosts = |protocol: &str| {
+        let protocol = protocol.trim().to_ascii_lowercase();
+        ["h2", "http", "tls"].iter().any(|begin| protocol.starts_with(begin))
+    };
+    let hidden = headers
+        .get_all(UPGRADE)
+        .iter()
+        .any(|value| value.to_str().map_or(true, |list| list.split(',').any(names_hosts)));
+    if hidden {
+        headers.remove(UPGRADE);
+        headers.remove(HTTP2_SETTINGS);
+    }
+    let asks = headers.get_all(CONNECTION).iter().any(|value| {
+        value.to_str().is_ok_and(|list| list.split(',').any(|one| one.trim().eq_ignore_ascii_case("upgrade")))
+    });
+    if hidden && asks {
+        drop_token(headers);
+    }
+    asks && headers.contains_key(UPGRADE)
+}
+
+/// Takes `Upgrade` and `HTTP2-Settings` out of the `Connection` header, which would name headers that are not there.
+fn drop_token(headers: &mut HeaderMap) {
+    let kept: Vec<String> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .map(|one| one.trim().to_owned())
+        .filter(|one| !one.eq_ignore_ascii_case("upgrade") && !one.eq_ignore_ascii_case("http2-settings"))
+        .collect();
+    headers.remove(CONNECTION);
+    if let Ok(value) = kept.join(", ").parse()
+        && !kept.is_empty()
+    {
+        headers.insert(CONNECTION, value);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The server name of a TLS ClientHello, which may be spread over many records.
+//!
+//! rustls has a parser that is made for this. It refuses hellos that honest old clients send (no signature algorithms before
+//! TLS 1.2, or records that it knows better than to take), and nothing of a hello but its name matters here: the server
+//! behind the name judges the rest. The tests hold the two against each other.
+
+use std::borrow::Cow;
+
+/// What a hello says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Hello<'a> {
+    /// At least so many bytes in all.
+    NeedMore(usize),
+    Named(Cow<'a, [u8]>),
+    Unnamed,
+    Malformed,
+}
+
+const RECORD_HEAD: usize = 5;
+const MESSAGE_HEAD: usize = 4;
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+/// What a record may hold, with what old servers let pass.
+const RECORD_MAX: usize = (1 << 14) + 2048;
+const SERVER_NAME: u16 = 0;
+const HOST_NAME: u8 = 0;
+
+/// Reads a hello from the first bytes of a connection.
+pub fn hello(bytes: &[u8]) -> Hello<'_> {
+    match message(bytes) {
+        Gathered::NeedMore(length) => Hello::NeedMore(length),
+        Gathered::Malformed => Hello::Malformed,
+        Gathered::Whole(Cow::Borrowed(body)) => match server_name(body) {
+            Some(Some(name)) => Hello::Named(Cow::Borrowed(name)),
+            Some(None) => Hello::Unnamed,
+            None => Hello::Malformed,
+        },
+        Gathered::Whole(Cow::Owned(body)) => match server_name(&body) {
+            Some(Some(name)) => Hello::Named(Cow::Owned(name.to_vec())),
+            Some(None) => Hello::Unnamed,
+            None => Hello::Malformed,
+        },
+    }
+}
+
+enum Gathered<'a> {
+    NeedMore(usize),
+    Malformed,
+    /// The body of the hello.
+    Whole(Cow<'a, [u8]>),
+}
+
+/// The first handshake message, out of its records.
+fn message(bytes: &[u8]) -> Gathered<'_> {
+    let mut rest = bytes;
+    let mut fragments = 0;
+    let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
+    loop {
+        let wanted = match wanted(&gathered) {
+            Some(wanted) => wanted,
+            None => return Gathered::Malformed,
+        };
+        let missing = wanted - gathered.len();
+        if missing == 0 {
+            break;
+        }
+        let Some((head, after)) = rest.split_first_chunk::<RECORD_HEAD>() else {
+            return match rest {
+                [kind, ..] if *kind != HANDSHAKE => Gathered::Malformed,
+                [_, major, ..] if *major != 3 => Gathered::Malformed,
+                _ => Gathered::NeedMore(bytes.len() - rest.len() + RECORD_HEAD + missing),
+            };
+        };
+        let [kind, major, _, high, low] = *head;
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        // The end of a hello is the end of its record: nothing may follow it before the server has answered.
+        let too_long = gathered.len() >= MESSAGE_HEAD && length > missing;
+        if kind != HANDSHAKE || major != 3 || length == 0 || length > RECORD_MAX || too_long {
+            return Gathered::Malformed;
+        }
+        let fragment = &after[..length.min(after.len())];
+        fragments += 1;
+        if fragments == 1 {
+            gathered = Cow::Borrowed(fragment);
+        } else {
+            gathered.to_mut().extend_from_slice(fragment);
+        }
+        rest = &after[fragment.len()..];
+        if fragment.len() < length {
+            return in_the_middle(bytes.len(), &gathered, length - fragment.len());
+        }
+    }
+    Gathered::Whole(body_of(gathered))
+}
+
+/// All bytes are used up amid a record that has `open` more to come.
+fn in_the_middle<'a>(have: usize, gathered: &[u8], open: usize) -> Gathered<'a> {
+    match wanted(gathered).map(|wanted| wanted - gathered.len()) {
+        None => Gathered::Malformed,
+        Some(missing) if missing <= open => {
+            let known = gathered.len() >= MESSAGE_HEAD;
+            if known && missing < open { Gathered::Malformed } else { Gathered::NeedMore(have + missing) }
+        }
+        Some(missing) => Gathered::NeedMore(have + RECORD_HEAD + missing),
+    }
+}
+
+/// How long the message is with its head, as far as can be told. `None` if it is no hello, or longer than it says.
+fn wanted(gathered: &[u8]) -> Option<usize> {
+    if gathered.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
+        return None;
+    }
+    let wanted = match gathered {
+        [_, a, b, c, ..] => MESSAGE_HEAD + u32::from_be_bytes([0, *a, *b, *c]) as usize,
+        _ => MESSAGE_HEAD,
+    };
+    (gathered.len() <= wanted).then_some(wanted)
+}
+
+fn body_of(gathered: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    match gathered {
+        Cow::Borrowed(message) => Cow::Borrowed(&message[MESSAGE_HEAD..]),
+        Cow::Owned(mut message) => {
+            message.drain(..MESSAGE_HEAD);
+            Cow::Owned(message)
+        }
+    }
+}
+
+/// `None` if the hello is broken.
+fn server_name(body: &[u8]) -> Option<Option<&[u8]>> {
+    let mut fields = Fields(body);
+    let [3, _] = fields.take(2)? else { return None };
+    fields.take(32)?;
+    (fields.counted_by_one()?.len() <= 32).then_some(())?;
+    let suites = fields.counted_by_two()?;
+    (!suites.is_empty() && suites.len().is_multiple_of(2)).then_some(())?;
+    (!fields.counted_by_one()?.is_empty()).then_some(())?;
+    if fields.0.is_empty() {
+        return Some(None);
+    }
+    let mut extensions = Fields(fields.counted_by_two()?);
+    fields.end()?;
+    let mut found = None;
+    while !extensions.0.is_empty() {
+        let kind = extensions.number()?;
+        let content = extensions.counted_by_two()?;
+        if kind == SERVER_NAME {
+            let name = only_host_name(content)?;
+            // Which of two would count is for the server to choose; so neither does.
+            found.replace(name).is_none().then_some(())?;
+        }
+    }
+    Some(found)
+}
+
+fn only_host_name(content: &[u8]) -> Option<&[u8]> {
+    let mut content = Fields(content);
+    let mut list = Fields(content.counted_by_two()?);
+    content.end()?;
+    let [HOST_NAME] = list.take(1)? else { return None };
+    let name = list.counted_by_two()?;
+    list.end()?;
+    Some(name)
+}
+
+/// What is left to be read. Each step is `None` where there is not enough.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_be_bytes(*bytes))
+    }
+
+    fn counted_by_one(&mut self) -> Option<&'a [u8]> {
+        let length = *self.take(1)?.first()?;
+        self.take(usize::from(length))
+    }
+
+    fn counted_by_two(&mut self) -> Option<&'a [u8]> {
+        let length = self.number()?;
+        self.take(usize::from(length))
+    }
+
+    fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What the first bytes of a connection are. Pure; asked again whenever more bytes have come. Everything in here comes from
+//! inside of a sandbox and may be hostile: nothing is allocated but the name, and no byte is looked at more than a few times.
+//!
+//! Two mistakes are possible, and only one is harmless. What is TLS or HTTP to any server must not be told to be `Other`, or
+//! its name would not be asked for; what is `Http` here and no HTTP in truth is merely refused.
+
+use std::net::IpAddr;
+
+use super::hello::{Hello, hello};
+
+/// A client that has not said within so many bytes who it wants to reach is refused.
+pub const TLS_BYTES_MAX: usize = 64 * 1024;
+
+/// Blank lines, which servers skip before a request.
+const BLANK_BYTES_MAX: usize = 256;
+/// A line that is longer was meant as a request, if it is one at all.
+const LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// Longer than the name of any method.
+const METHOD_BYTES_MAX: usize = 64;
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a connection turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum First {
+    /// It cannot be told before there are so many bytes in all.
+    NeedMore(usize),
+    /// The name is in the form of `rules::plain_name`; none was sent where it is `None`, or an address.
+    Tls { name: Option<String> },
+    /// HTTP/1, or what some server might take for it.
+    Http,
+    /// HTTP/2 without TLS, begun without asking.
+    H2c,
+    /// Neither TLS nor HTTP.
+    Other,
+    /// Begins as TLS or HTTP and goes on as nothing.
+    Malformed,
+}
+
+/// Tells what a connection begins with.
+pub fn sniff(bytes: &[u8]) -> First {
+    match bytes {
+        [] => First::NeedMore(1),
+        [0x16] => First::NeedMore(2),
+        [0x16, 3, ..] => tls(bytes),
+        [high, ..] if *high >= 0x80 => old_hello(bytes),
+        _ => text(bytes),
+    }
+}
+
+/// The same when the client will send no more.
+pub fn sniff_ended(bytes: &[u8]) -> First {
+    match sniff(bytes) {
+        First::NeedMore(_) if matches!(bytes, [0x16, ..]) => First::Malformed,
+        First::NeedMore(_) if is_request(bytes) => First::Http,
+        First::NeedMore(_) => First::Other,
+        first => first,
+    }
+}
+
+fn tls(bytes: &[u8]) -> First {
+    match hello(bytes) {
+        Hello::NeedMore(length) if length > TLS_BYTES_MAX => First::Malformed,
+        Hello::NeedMore(length) => First::NeedMore(length),
+        Hello::Malformed => First::Malformed,
+        Hello::Unnamed => First::Tls { name: None },
+        Hello::Named(name) => named(&name),
+    }
+}
+
+fn named(name: &[u8]) -> First {
+    let Ok(name) = std::str::from_utf8(name) else { return First::Malformed };
+    match rules::plain_name(name) {
+        Some(name) => First::Tls { name: Some(name) },
+        // Not allowed by the standard, and sent all the same by clients that were given an address.
+        None if name.parse::<IpAddr>().is_ok() => First::Tls { name: None },
+        None => First::Malformed,
+    }
+}
+
+/// A hello in the framing of SSL 2, which asks for TLS or SSL 3 inside and cannot carry a name. Some servers still take it.
+fn old_hello(bytes: &[u8]) -> First {
+    match bytes {
+        [_, _, 1, 3, ..] | [_, _, 1, 0, 2, ..] => First::Tls { name: None },
+        [_] | [_, _] | [_, _, 1] | [_, _, 1, 0] => First::NeedMore(bytes.len() + 1),
+        _ => First::Other,
+    }
+}
+
+/// Servers are lenient in how a request line is spelled, so anything that is close to one is taken for one; what then is none
+/// is found out when it is read in earnest.
+fn text(bytes: &[u8]) -> First {
+    let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n' | b' ' | b'\t')).count();
+    let line = &bytes[blank..];
+    if blank > BLANK_BYTES_MAX {
+        return First::Malformed;
+    }
+    let compared = line.len().min(H2_PREFACE.len());
+    if blank == 0 && line[..compared] == H2_PREFACE[..compared] {
+        let whole = compared == H2_PREFACE.len();
+        return if whole { First::H2c } else { First::NeedMore(H2_PREFACE.len()) };
+    }
+    let method = line.iter().take_while(|byte| is_token(**byte)).count();
+    if method > METHOD_BYTES_MAX {
+        return First::Other;
+    }
+    match line.get(method) {
+        None => return First::NeedMore(bytes.len() + 1),
+        Some(b' ' | b'\t') if method > 0 => {}
+        // What ends in the middle of its first word is no request.
+        Some(_) => return First::Other,
+    }
+    let end = line.iter().position(|byte| *byte == b'\n');
+    let line = &line[..end.unwrap_or(line.len())];
+    if line.iter().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\r' | b'\t')) {
+        return First::Other;
+    }
+    match end {
+        // Read in earnest as well, and refused there if it never ends.
+        None if line.len() > LINE_BYTES_MAX => First::Http,
+        None => First::NeedMore(bytes.len() + 1),
+        Some(_) if is_request(line) => First::Http,
+        Some(_) => First::Other,
+    }
+}
+
+/// Of a whole line: names its version anywhere, or looks like a request from before there were versions.
+fn is_request(line: &[u8]) -> bool {
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).skip(1);
+    let target = words.next().unwrap_or_default();
+    let begins = |part: &[u8]| target.get(..part.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(part));
+    line.windows(5).any(|window| window.eq_ignore_ascii_case(b"http/"))
+        || ["/", "http:", "https:"].iter().any(|part| begins(part.as_bytes()))
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests;

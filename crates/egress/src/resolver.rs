@@ -1,0 +1,176 @@
+//! Names to addresses, for the DNS server and the proxy alike.
+//!
+//! Answers come from the upstreams by way of hickory, which matches them with their questions, tries TCP where UDP was too
+//! small, and asks once for those who ask the same at the same time. They are kept here, by size and not by number: whoever runs
+//! a domain decides how large its answers are. Whether an address is closed is asked again at every call, also of what is kept:
+//! the host may have got another address meanwhile.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use rules::{Closed, Ranges};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::gate::Gate;
+
+mod answer;
+mod cache;
+mod upstream;
+
+use answer::Answer;
+use cache::Cache;
+use upstream::Upstream;
+
+/// So long may it take to find out, or to find out that it cannot be found out.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Questions that the upstreams are asked at a time; each has a socket or two of its own. More than the DNS server lets through,
+/// so that whoever fills that up takes nothing from the proxy.
+const ASKED_MAX: usize = 4096;
+
+/// The addresses of a name, of which none is closed. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    pub list: Vec<Ipv4Addr>,
+    pub ttl: Duration,
+}
+
+/// What is known of a name and a type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Records {
+    /// Whether there is such a name, whatever it has.
+    pub exists: bool,
+    /// Aliases on the way first, then the records. Times to live are what is left of them.
+    pub list: Vec<Record>,
+    /// Who says that there is nothing.
+    pub soa: Option<Record>,
+}
+
+/// Why a name has no address for a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error("there is no such name")]
+    NoSuchName,
+    #[error("the name has no IPv4 address")]
+    NoAddress,
+    #[error("the name points to {0}, {1}")]
+    Closed(Ipv4Addr, Closed),
+    #[error("the name could not be resolved: {0}")]
+    Upstream(String),
+}
+
+/// Finds the addresses of names.
+#[async_trait]
+pub trait Resolve: Send + Sync + 'static {
+    /// `name` is in the form of `rules::plain_name`. Quick when cached; bounded in time when not.
+    async fn addresses(&self, name: &str) -> Result<Addresses, Failure>;
+
+    /// Records of any type. None of them is a closed address. Where only addresses are known, there is nothing else.
+    async fn records(&self, name: &str, kind: RecordType) -> Result<Records, Failure> {
+        let nothing = |exists| Records { exists, list: Vec::new(), soa: None };
+        let found = match self.addresses(name).await {
+            Err(Failure::NoSuchName) => return Ok(nothing(false)),
+            Err(Failure::NoAddress) => return Ok(nothing(true)),
+            found => found?,
+        };
+        if kind != RecordType::A {
+            return Ok(nothing(true));
+        }
+        let owner = dns_name(name)?;
+        let ttl = u32::try_from(found.ttl.as_secs()).unwrap_or(u32::MAX);
+        let record = |address: Ipv4Addr| Record::from_rdata(owner.clone(), ttl, RData::A(address.into()));
+        Ok(Records { list: found.list.into_iter().map(record).collect(), ..nothing(true) })
+    }
+}
+
+fn dns_name(name: &str) -> Result<Name, Failure> {
+    let mut name = Name::from_ascii(name).map_err(|_| Failure::NoSuchName)?;
+    // Else the host's search domains would be tried too.
+    name.set_fqdn(true);
+    Ok(name)
+}
+
+/// Whom to ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Upstreams {
+    /// Whom the host itself asks, as its `resolv.conf` says at the time.
+    System,
+    Listed(Vec<SocketAddr>),
+}
+
+/// Asks upstreams, and remembers.
+pub struct Resolver {
+    upstream: Upstream,
+    cache: Cache,
+    asked: Semaphore,
+    ranges: Ranges,
+    gate: Arc<dyn Gate>,
+}
+
+impl Resolver {
+    pub fn new(upstreams: Upstreams, ranges: Ranges, gate: Arc<dyn Gate>) -> io::Result<Self> {
+        Ok(Self {
+            upstream: Upstream::new(upstreams)?,
+            cache: Cache::default(),
+            asked: Semaphore::new(ASKED_MAX),
+            ranges,
+            gate,
+        })
+    }
+
+    /// The answer, and how old it is in seconds.
+    async fn find(&self, name: &str, kind: RecordType) -> Result<(Arc<Answer>, u32), Failure> {
+        if let Some(kept) = self.cache.find(name, kind, Instant::now()) {
+            return Ok(kept);
+        }
+        let asking = async {
+            // Closed at no time.
+            let _place = self.asked.acquire().await;
+            self.upstream.ask(dns_name(name)?, kind).await
+        };
+        let answer = timeout(PATIENCE, asking)
+            .await
+            .map_err(|_| Failure::Upstream("the upstream did not answer in time".to_owned()))??;
+        let answer = Arc::new(answer);
+        self.cache.keep(name, kind, &answer, Instant::now());
+        Ok((answer, 0))
+    }
+
+    fn see_that_none_is_closed(&self, answer: &Answer) -> Result<(), Failure> {
+        for address in answer.addresses() {
+            let is_host = self.gate.is_host(address).map_err(|error| {
+                Failure::Upstream(format!("the host's own addresses are not known: {error}"))
+            })?;
+            if let Some(why) = self.ranges.closed(address, is_host) {
+                return Err(Failure::Closed(address, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Resolve for Resolver {
+    async fn addresses(&self, name: &str) -> Result<Addresses, Failure> {
+        let (answer, age) = self.find(name, RecordType::A).await?;
+        if !answer.exists {
+            return Err(Failure::NoSuchName);
+        }
+        self.see_that_none_is_closed(&answer)?;
+        let list: Vec<Ipv4Addr> = answer.addresses().collect();
+        if list.is_empty() {
+            return Err(Failure::NoAddress);
+        }
+        Ok(Addresses { list, ttl: Duration::from_secs(answer.ttl.saturating_sub(age).into()) })
+    }
+
+    async fn records(&self, name: &str, kind: RecordType) -> Result<Records, Failure> {
+        let (answer, age) = self.find(name, kind).await?;
+        self.see_that_none_is_closed(&answer)?;
+        Ok(Records { exists: answer.exists, list: answer.list(age), soa: answer.soa(age) })
+    }
+}

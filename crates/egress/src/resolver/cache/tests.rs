@@ -1,0 +1,69 @@
+//! Keeping, ageing and the bound.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use hickory_proto::rr::rdata::TXT;
+use hickory_proto::rr::{Name, RData, Record};
+
+use super::*;
+
+fn address(ttl: u32) -> Arc<Answer> {
+    let name = Name::from_ascii("a.").unwrap();
+    let record = Record::from_rdata(name.clone(), ttl, RData::A(Ipv4Addr::new(192, 0, 2, 1).into()));
+    Arc::new(Answer::of(&name, RecordType::A, &[record]))
+}
+
+fn text(bytes: usize) -> Arc<Answer> {
+    let name = Name::from_ascii("a.").unwrap();
+    let strings = (0..bytes.div_ceil(200)).map(|_| "x".repeat(200)).collect();
+    let record = Record::from_rdata(name.clone(), 600, RData::TXT(TXT::new(strings)));
+    Arc::new(Answer::of(&name, RecordType::TXT, &[record]))
+}
+
+#[test]
+fn an_answer_is_kept_as_long_as_it_lives() {
+    let (cache, start) = (Cache::default(), Instant::now());
+    cache.keep("a", RecordType::A, &address(30), start);
+    let at =
+        |seconds| cache.find("a", RecordType::A, start + Duration::from_secs(seconds)).map(|(_, age)| age);
+    assert_eq!((at(0), at(29), at(30)), (Some(0), Some(29), None));
+    assert!(cache.find("a", RecordType::TXT, start).is_none());
+    cache.keep("b", RecordType::A, &address(0), start);
+    assert!(cache.find("b", RecordType::A, start).is_none());
+}
+
+#[test]
+fn what_is_kept_is_bounded_by_its_size() {
+    let (cache, start) = (Cache::default(), Instant::now());
+    let large = text(20_000);
+    cache.keep("used", RecordType::TXT, &large, start);
+    for number in 0..10_000 {
+        cache.keep(&format!("n{number}"), RecordType::TXT, &large, start);
+        assert!(cache.find("used", RecordType::TXT, start).is_some(), "{number}");
+        assert!(cache.bytes() <= BYTES_MAX, "{}", cache.bytes());
+    }
+    assert!(cache.bytes() > BYTES_MAX / 4);
+    assert!(cache.find("n9999", RecordType::TXT, start).is_some());
+    assert!(cache.find("n1", RecordType::TXT, start).is_none());
+}
+
+#[test]
+fn the_same_again_counts_once() {
+    let (cache, start) = (Cache::default(), Instant::now());
+    cache.keep("a", RecordType::A, &address(30), start);
+    let once = cache.bytes();
+    for _ in 0..100 {
+        cache.keep("a", RecordType::A, &address(30), start);
+    }
+    assert_eq!(cache.bytes(), once);
+}
+
+#[test]
+fn what_is_too_large_is_not_kept() {
+    let (cache, start) = (Cache::default(), Instant::now());
+    cache.keep("a", RecordType::TXT, &text(60_000), start);
+    assert!(cache.find("a", RecordType::TXT, start).is_some());
+    cache.keep("b", RecordType::TXT, &text(65_300), start);
+    assert!(cache.find("b", RecordType::TXT, start).is_none());
+}

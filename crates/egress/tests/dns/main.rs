@@ -1,0 +1,13 @@
+//! The sandboxes' DNS server over real sockets, between clients on loopback addresses and an upstream of the test's own that
+//! answers, lies or keeps silent as it is told.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod inside;
+mod names;
+mod policies;
+mod rebinding;
+mod resolver;
+mod upstream;
+mod upstreams;
+mod wire;

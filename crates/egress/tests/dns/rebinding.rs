@@ -1,0 +1,93 @@
+//! Answers that point to where no sandbox gets.
+
+use std::net::Ipv4Addr;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+
+use crate::inside::{Inside, ONE, TWO, addresses, why};
+use crate::upstream::{a, cname};
+
+const CLOSED: [[u8; 4]; 10] = [
+    [10, 0, 0, 1],
+    [127, 0, 0, 1],
+    [169, 254, 169, 254],
+    [192, 168, 1, 1],
+    [100, 64, 0, 1],
+    [0, 0, 0, 0],
+    [224, 0, 0, 251],
+    // Another sandbox.
+    [10, 64, 0, 9],
+    [255, 255, 255, 255],
+    [168, 63, 129, 16],
+];
+
+#[tokio::test]
+async fn a_closed_address_is_never_told() {
+    let mut inside = Inside::start().await;
+    inside.open(TWO);
+    for (number, address) in CLOSED.into_iter().enumerate() {
+        let name = format!("n{number}.ok.example");
+        inside.upstream.answer(&name, &[a(&name, address)]);
+        for from in [ONE, TWO] {
+            for kind in [RecordType::A, RecordType::AAAA] {
+                let answer = inside.ask(from, &name, kind).await;
+                assert_eq!(
+                    (answer.response_code, answer.answers.len()),
+                    (ResponseCode::NXDomain, 0),
+                    "{name}"
+                );
+                let (number, text) = why(&answer).unwrap();
+                assert_eq!(number, 15);
+                assert!(!text.contains(&Ipv4Addr::from(address).to_string()), "{text}");
+            }
+            assert_eq!(inside.told(), Some(("closed-answer", name.clone())));
+        }
+    }
+    assert!(inside.opened().is_empty());
+}
+
+#[tokio::test]
+async fn nor_behind_an_alias_nor_among_public_ones() {
+    let mut inside = Inside::start().await;
+    inside.upstream.answer(
+        "c.ok.example",
+        &[cname("c.ok.example", "db.corp.example"), a("db.corp.example", [10, 1, 2, 3])],
+    );
+    inside.upstream.answer(
+        "m.ok.example",
+        &[a("m.ok.example", [192, 0, 2, 1]), a("m.ok.example", [169, 254, 169, 254])],
+    );
+    for name in ["c.ok.example", "m.ok.example"] {
+        let answer = inside.ask(ONE, name, RecordType::A).await;
+        assert_eq!((answer.response_code, answer.answers.len()), (ResponseCode::NXDomain, 0), "{name}");
+        assert_eq!(inside.told(), Some(("closed-answer", name.to_owned())));
+    }
+    // An alias that the upstream does not follow is followed here, with the same care.
+    inside.upstream.set(
+        "x.ok.example",
+        RecordType::A,
+        crate::upstream::Act::Answer(vec![cname("x.ok.example", "y.far.example")]),
+    );
+    inside.upstream.answer("y.far.example", &[a("y.far.example", [127, 0, 0, 1])]);
+    assert_eq!(inside.ask(ONE, "x.ok.example", RecordType::A).await.response_code, ResponseCode::NXDomain);
+    assert!(inside.opened().is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_kept_is_judged_again() {
+    let inside = Inside::start().await;
+    inside.upstream.answer("h.ok.example", &[a("h.ok.example", [198, 51, 100, 4])]);
+    assert_eq!(inside.ask(ONE, "h.ok.example", RecordType::A).await.answers.len(), 1);
+    inside.gate.of_host.lock().unwrap().push([198, 51, 100, 4].into());
+    assert_eq!(inside.ask(ONE, "h.ok.example", RecordType::A).await.response_code, ResponseCode::NXDomain);
+    assert_eq!(inside.upstream.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_operator_opened_is_told() {
+    let inside = Inside::start().await;
+    inside.upstream.answer("db.ok.example", &[a("db.ok.example", [192, 168, 7, 5])]);
+    let answer = inside.ask(ONE, "db.ok.example", RecordType::A).await;
+    assert_eq!(addresses(&answer), [Ipv4Addr::new(192, 168, 7, 5)]);
+}

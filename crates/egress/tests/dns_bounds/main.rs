@@ -1,0 +1,170 @@
+//! What one sandbox can do to the DNS server and to others. Memory and time are measured, so these have a process of their own and
+//! run one after the other.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "the tests of what is answered use the rest")]
+#[path = "../dns/inside.rs"]
+mod inside;
+#[expect(dead_code, reason = "the tests of what is answered use the rest")]
+#[path = "../dns/upstream.rs"]
+mod upstream;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::Message;
+use hickory_proto::rr::RecordType;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, UdpSocket};
+use tokio::sync::Mutex;
+
+use crate::inside::{Inside, ONE, TWO, question};
+use crate::upstream::{Act, a};
+
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+fn resident_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Sends questions for names of its own without waiting, and counts what comes back until it is quiet.
+async fn flood(inside: &Inside, count: usize, name: impl Fn(usize) -> String) -> usize {
+    let socket = Arc::new(UdpSocket::bind((ONE, 0)).await.unwrap());
+    socket.connect(inside.server).await.unwrap();
+    let counting = tokio::spawn({
+        let socket = Arc::clone(&socket);
+        async move {
+            let (mut answers, mut buffer) = (0, [0; 4096]);
+            while let Ok(Ok(_)) = tokio::time::timeout(Duration::from_secs(3), socket.recv(&mut buffer)).await
+            {
+                answers += 1;
+            }
+            answers
+        }
+    });
+    for number in 0..count {
+        let bytes = question(&name(number), RecordType::A).to_vec().unwrap();
+        socket.send(&bytes).await.unwrap();
+        if number % 20 == 0 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+    }
+    counting.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_refused_names_is_bounded_and_hurts_no_other() {
+    let _alone = ALONE.lock().await;
+    let mut inside = Inside::start().await;
+    inside.strict(TWO, &["ok.example"]);
+    inside.upstream.answer("ok.example", &[a("ok.example", [192, 0, 2, 1])]);
+    let before = resident_kib();
+    let other = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let start = Instant::now();
+        assert_eq!(inside.ask(TWO, "ok.example", RecordType::A).await.answers.len(), 1);
+        start.elapsed()
+    };
+    let (answered, waited) = tokio::join!(flood(&inside, 10_000, |n| format!("{n:050}.evil.example")), other);
+    let grown = resident_kib().saturating_sub(before);
+    println!("10,000 at once: {answered} answered, {grown} KiB more, another waited {waited:?}");
+    assert!((1000..5000).contains(&answered), "{answered}");
+    assert!(grown < 20_000, "{grown}");
+    assert!(waited < Duration::from_millis(500), "{waited:?}");
+    assert_eq!(inside.upstream.asked().len(), 1, "nothing of it goes out");
+    let mut told = Vec::new();
+    while let Some((reason, _)) = inside.told() {
+        told.push(reason);
+    }
+    assert!(told.len() <= 128 && told.contains(&"not-allowed"), "{}", told.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_without_an_answer_take_a_bounded_number_of_places() {
+    let _alone = ALONE.lock().await;
+    let mut inside = Inside::start().await;
+    for number in 0..1000 {
+        inside.upstream.set(&format!("s{number}.ok.example"), RecordType::A, Act::Silent);
+    }
+    let before = resident_kib();
+    let answered = flood(&inside, 1000, |n| format!("s{n}.ok.example")).await;
+    let grown = resident_kib().saturating_sub(before);
+    println!("1,000 without an answer: {answered} told so, {grown} KiB more");
+    // As many as may be answered at a time; who waited for a place gets it after those.
+    assert!((1..=256).contains(&answered), "{answered}");
+    assert!(grown < 50_000, "{grown}");
+    assert_eq!(inside.told().unwrap().0, "too-many");
+    inside.upstream.answer("a.ok.example", &[a("a.ok.example", [192, 0, 2, 1])]);
+    assert_eq!(inside.ask(ONE, "a.ok.example", RecordType::A).await.answers.len(), 1);
+}
+
+#[tokio::test]
+async fn connections_of_one_sandbox_are_bounded() {
+    let _alone = ALONE.lock().await;
+    let mut inside = Inside::start().await;
+    inside.strict(TWO, &[]);
+    let asked = question("localhost", RecordType::A).to_vec().unwrap();
+    let framed = [&u16::try_from(asked.len()).unwrap().to_be_bytes(), &asked[..]].concat();
+    let mut open = Vec::new();
+    let mut served = 0;
+    for _ in 0..40 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((ONE, 0).into()).unwrap();
+        let mut stream = socket.connect(inside.server).await.unwrap();
+        let _ = stream.write_all(&framed).await;
+        served += usize::from(stream.read_u16().await.is_ok());
+        open.push(stream);
+    }
+    assert_eq!(served, 16);
+    assert_eq!(inside.told(), Some(("too-many", String::new())));
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((TWO, 0).into()).unwrap();
+    let mut other = socket.connect(inside.server).await.unwrap();
+    other.write_all(&framed).await.unwrap();
+    other.read_u16().await.unwrap();
+    drop(open);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((ONE, 0).into()).unwrap();
+    let mut again = socket.connect(inside.server).await.unwrap();
+    again.write_all(&framed).await.unwrap();
+    again.read_u16().await.unwrap();
+}
+
+/// What all threads have computed. Unlike the time that passed, it does not depend on what else the machine does.
+fn computed() -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let nanos = |thread: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
+        text.split_ascii_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    Duration::from_nanos(threads.map(nanos).sum())
+}
+
+#[tokio::test]
+async fn an_answer_that_is_kept_is_quick() {
+    const TIMES: u32 = 1500;
+    let _alone = ALONE.lock().await;
+    let inside = Inside::start().await;
+    inside.upstream.answer("a.ok.example", &[a("a.ok.example", [192, 0, 2, 1])]);
+    let socket = UdpSocket::bind((ONE, 0)).await.unwrap();
+    socket.connect(inside.server).await.unwrap();
+    let bytes = question("a.ok.example", RecordType::A).to_vec().unwrap();
+    let mut buffer = [0; 1232];
+    let mut took = Vec::new();
+    let before = computed();
+    for _ in 0..TIMES {
+        let start = Instant::now();
+        socket.send(&bytes).await.unwrap();
+        let length = socket.recv(&mut buffer).await.unwrap();
+        took.push(start.elapsed());
+        assert_eq!(Message::from_vec(&buffer[..length]).unwrap().answers.len(), 1);
+    }
+    let each = (computed() - before) / TIMES;
+    took.sort_unstable();
+    println!("kept answers: {each:?} computed each, with the client; median {:?}", took[took.len() / 2]);
+    assert!(each < Duration::from_micros(100), "{each:?}");
+}

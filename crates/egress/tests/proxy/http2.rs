@@ -1,0 +1,85 @@
+//! HTTP/2 without TLS, where every stream is judged.
+
+use std::convert::Infallible;
+use std::net::SocketAddrV4;
+
+use egress::Reason;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::time::timeout;
+
+use crate::world::{LONG, World, server};
+
+/// Answers with who was asked for and what was sent.
+async fn h2_server() -> SocketAddrV4 {
+    server(|stream| async move {
+        let service = service_fn(|request: Request<Incoming>| async move {
+            let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let mut answer = format!("{authority}:").into_bytes();
+            answer.extend_from_slice(&body);
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(answer))))
+        });
+        let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    })
+    .await
+}
+
+async fn connect(world: &World, to: SocketAddrV4) -> SendRequest<Empty<Bytes>> {
+    let stream = world.dial(to).await;
+    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn request(uri: &str) -> Request<Empty<Bytes>> {
+    Request::get(uri).body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn streams_for_an_allowed_name_share_a_connection() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = h2_server().await;
+    world.name("good.test", &[*address.ip()]);
+    let sender = connect(&world, address).await;
+    let asked = (0..50).map(|number| {
+        let mut sender = sender.clone();
+        tokio::spawn(async move {
+            let answer = sender.send_request(request(&format!("http://good.test/{number}"))).await.unwrap();
+            answer.into_body().collect().await.unwrap().to_bytes()
+        })
+    });
+    for answer in asked.collect::<Vec<_>>() {
+        assert_eq!(timeout(LONG, answer).await.unwrap().unwrap(), "good.test:");
+    }
+    assert_eq!(world.guest.connections(), 1);
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn a_stream_for_another_name_ends_them_all() {
+    let mut world = World::new(&["good.test", "also.test"]).await;
+    let address = h2_server().await;
+    for name in ["good.test", "also.test", "evil.test"] {
+        world.name(name, &[*address.ip()]);
+    }
+    let mut sender = connect(&world, address).await;
+    assert!(timeout(LONG, sender.send_request(request("http://evil.test/"))).await.unwrap().is_err());
+    assert_eq!(world.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
+    let mut sender = connect(&world, address).await;
+    sender.send_request(request("http://good.test/")).await.unwrap();
+    assert!(timeout(LONG, sender.send_request(request("http://also.test/"))).await.unwrap().is_err());
+    assert_eq!(world.refusal().await, (Reason::NameChanged, Some("also.test".into())));
+    assert!(timeout(LONG, sender.send_request(request("http://good.test/"))).await.unwrap().is_err());
+    // Said twice, and not the same.
+    let mut sender = connect(&world, address).await;
+    let mut torn = request("http://good.test/");
+    torn.headers_mut().insert("host", "evil.test".parse().unwrap());
+    assert!(timeout(LONG, sender.send_request(torn)).await.unwrap().is_err());
+    assert_eq!(world.refusal().await, (Reason::Malformed, None));
+}

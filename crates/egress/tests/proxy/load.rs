@@ -1,0 +1,75 @@
+//! Many at once.
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use egress::Reason;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::io::AsyncWriteExt;
+use tokio::time::sleep;
+
+use crate::world::{World, echo_server, reset, server_address, take};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_that_say_nothing_are_bounded_and_leave_room_for_others() {
+    let mut world = World::new(&["good.test"]).await;
+    let silent = SocketAddrV4::new(server_address(), 443);
+    let mut waiting = Vec::new();
+    for _ in 0..512 {
+        waiting.push(world.dial(silent).await);
+    }
+    if let Ok(mut refused) = world.try_dial(world.guest.address, silent).await {
+        reset(&mut refused).await;
+    }
+    assert_eq!(world.refusal().await, (Reason::TooMany, None));
+    // A place is free as soon as one has gone.
+    drop(waiting);
+    sleep(Duration::from_millis(200)).await;
+    let echo = echo_server().await;
+    world.learn("good.test", *echo.ip());
+    let mut client = world.dial(echo).await;
+    client.write_all(b"\x00").await.unwrap();
+    take(&mut client, 1).await;
+}
+
+/// As many connections as the promise is about, or as this process may have: each takes four descriptors here.
+fn many() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let descriptors = limit.maximum.unwrap_or(1 << 20);
+    usize::try_from(descriptors.saturating_sub(1000) / 4).unwrap().min(5000)
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections_hold_next_to_nothing() {
+    let count = many();
+    let world = World::new(&["good.test"]).await;
+    let echo = echo_server().await;
+    world.name("good.test", &[*echo.ip()]);
+    let hello = crate::tls::hello("good.test");
+    let before = resident_bytes();
+    let mut open = Vec::new();
+    for _ in 0..count {
+        let mut client = world.dial(echo).await;
+        client.write_all(&hello).await.unwrap();
+        take(&mut client, hello.len()).await;
+        open.push(client);
+    }
+    // What clients and servers hold here is counted as well.
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{count} idle connections: {} MB, {} bytes each", grown >> 20, grown / count);
+    assert!(grown < 100_000_000 / 5000 * count, "{count} connections grew the process by {grown} bytes");
+    // All of them still work.
+    for client in &mut open {
+        client.write_all(b"still").await.unwrap();
+    }
+    for client in &mut open {
+        assert_eq!(take(client, 5).await, b"still");
+    }
+}

@@ -1,0 +1,260 @@
+//! What is neither TLS nor HTTP, and what is not anything.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use egress::{Failure, Reason};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+
+use crate::world::{LONG, World, echo_server, policy, read_to_end, reset, server, server_address, take};
+
+/// Speaks first, as SSH and mail servers do, then echoes.
+async fn banner_server() -> SocketAddrV4 {
+    server(|mut stream| async move {
+        stream.write_all(b"SSH-2.0-Server\r\n").await.unwrap();
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+            if stream.write_all(&buffer[..read]).await.is_err() {
+                return;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_protocol_of_its_own_goes_to_a_learnt_address_and_to_no_other() {
+    let mut world = World::new(&["good.test"]).await;
+    let (known, unknown) = (echo_server().await, echo_server().await);
+    world.learn("good.test", *known.ip());
+    let mut client = world.dial(known).await;
+    client.write_all(b"PING\r\n").await.unwrap();
+    assert_eq!(take(&mut client, 6).await, b"PING\r\n");
+    client.write_all(b"\x00\x01more").await.unwrap();
+    assert_eq!(take(&mut client, 6).await, b"\x00\x01more");
+    world.no_refusal();
+
+    let mut client = world.dial(unknown).await;
+    client.write_all(b"PING\r\n").await.unwrap();
+    assert_eq!(reset(&mut client).await, b"");
+    assert_eq!(world.refusal().await, (Reason::UnknownAddress, None));
+}
+
+#[tokio::test]
+async fn servers_and_clients_that_speak_first_are_both_heard() {
+    let mut world = World::new(&["good.test"]).await;
+    let ssh = banner_server().await;
+    world.learn("good.test", *ssh.ip());
+    // One waits for the other.
+    let mut client = world.dial(ssh).await;
+    assert_eq!(take(&mut client, 16).await, b"SSH-2.0-Server\r\n");
+    client.write_all(b"SSH-2.0-Client x\r\n").await.unwrap();
+    assert_eq!(take(&mut client, 18).await, b"SSH-2.0-Client x\r\n");
+    client.shutdown().await.unwrap();
+    assert_eq!(read_to_end(&mut client).await, b"");
+    // Both speak at once.
+    let mut client = world.dial(ssh).await;
+    client.write_all(b"SSH-2.0-Client\r\n").await.unwrap();
+    assert_eq!(take(&mut client, 32).await, b"SSH-2.0-Server\r\nSSH-2.0-Client\r\n");
+    // One never says a word, and ends its side.
+    let mut client = world.dial(ssh).await;
+    assert_eq!(take(&mut client, 16).await, b"SSH-2.0-Server\r\n");
+    client.shutdown().await.unwrap();
+    assert_eq!(read_to_end(&mut client).await, b"");
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn who_waits_first_gets_no_other_name_through() {
+    let mut world = World::new(&["good.test"]).await;
+    let server = banner_server().await;
+    world.learn("good.test", *server.ip());
+    world.name("evil.test", &[*server.ip()]);
+    let hello = crate::tls::hello("evil.test");
+    let mut client = world.dial(server).await;
+    assert_eq!(take(&mut client, 16).await, b"SSH-2.0-Server\r\n");
+    client.write_all(&hello[..30]).await.unwrap();
+    sleep(Duration::from_millis(50)).await;
+    client.write_all(&hello[30..]).await.unwrap();
+    assert_eq!(reset(&mut client).await, b"", "nothing of the hello came back");
+    assert_eq!(world.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
+
+    let mut client = world.dial(server).await;
+    take(&mut client, 16).await;
+    client.write_all(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").await.unwrap();
+    assert_eq!(reset(&mut client).await, b"");
+    assert_eq!(world.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
+
+    // An allowed one that waits goes on.
+    let hello = crate::tls::hello("good.test");
+    let mut client = world.dial(server).await;
+    take(&mut client, 16).await;
+    client.write_all(&hello).await.unwrap();
+    assert_eq!(take(&mut client, hello.len()).await, hello);
+}
+
+#[tokio::test]
+async fn web_ports_carry_nothing_else() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = server_address();
+    world.learn("good.test", address);
+    for (port, sent, reason) in [
+        (443, &b"SSH-2.0-Client\r\n"[..], Reason::NoName),
+        (80, b"EHLO good.test\r\n", Reason::NoName),
+        (443, b"\x00\x00\x00\x01", Reason::NoName),
+        (80, b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", Reason::Malformed),
+        (53, b"", Reason::Port),
+        (853, b"", Reason::Port),
+    ] {
+        let mut client = world.dial(SocketAddrV4::new(address, port)).await;
+        // It may have been reset by now.
+        let _ = client.write_all(sent).await;
+        assert_eq!(reset(&mut client).await, b"", "{port}");
+        assert_eq!(world.refusal().await, (reason, None), "{port}");
+    }
+}
+
+#[tokio::test]
+async fn closed_addresses_stay_closed_whatever_is_said() {
+    let mut world = World::new(&["good.test"]).await;
+    let closed = Ipv4Addr::new(127, 66, 200, 200);
+    world.learn("good.test", closed);
+    for sent in [crate::tls::hello("good.test"), b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n".to_vec()] {
+        let mut client = world.dial(SocketAddrV4::new(closed, 4433)).await;
+        let _ = client.write_all(&sent).await;
+        reset(&mut client).await;
+    }
+    assert_eq!(world.refusal().await.0, Reason::ClosedAddress);
+    // Nor by the answer of a resolver that should know better.
+    let public = server_address();
+    world.broken_name("good.test", Failure::Closed(closed, rules::Closed::Loopback));
+    let mut client = world.dial(SocketAddrV4::new(public, 4433)).await;
+    client.write_all(&crate::tls::hello("good.test")).await.unwrap();
+    reset(&mut client).await;
+    assert_eq!(world.refusal().await, (Reason::ClosedAnswer, Some("good.test".into())));
+    world.name("good.test", &[public, closed]);
+    world.learn("good.test", closed);
+    let mut client = world.dial(SocketAddrV4::new(closed, 4434)).await;
+    let _ = client.write_all(&crate::tls::hello("good.test")).await;
+    reset(&mut client).await;
+    assert_eq!(world.refusal().await.0, Reason::ClosedAddress);
+}
+
+#[tokio::test]
+async fn nobody_gets_nothing() {
+    let mut world = World::new(&["good.test"]).await;
+    let echo = echo_server().await;
+    world.name("good.test", &[*echo.ip()]);
+    let mut stranger = world.dial_from(server_address(), echo).await;
+    let _ = stranger.write_all(&crate::tls::hello("good.test")).await;
+    assert_eq!(reset(&mut stranger).await, b"");
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_without_a_word_is_no_event() {
+    let mut world = World::new(&["good.test"]).await;
+    let mut client = world.dial(SocketAddrV4::new(server_address(), 443)).await;
+    client.shutdown().await.unwrap();
+    assert_eq!(read_to_end(&mut client).await, b"");
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn half_a_connection_goes_on_when_the_other_half_has_ended() {
+    let world = World::new(&["good.test"]).await;
+    let address = server(|mut stream| async move {
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).await.unwrap();
+        sleep(Duration::from_millis(100)).await;
+        stream.write_all(format!("got {}", all.len()).as_bytes()).await.unwrap();
+    })
+    .await;
+    world.learn("good.test", *address.ip());
+    let mut client = world.dial(address).await;
+    client.write_all(b"\x00lots\n").await.unwrap();
+    client.write_all(&vec![7; 3_000_000]).await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(read_to_end(&mut client).await, b"got 3000006");
+}
+
+#[tokio::test]
+async fn a_reset_is_passed_on_as_one_and_either_way() {
+    let world = World::new(&["good.test"]).await;
+    let address = server(|mut stream| async move {
+        let mut said = [0; 5];
+        stream.read_exact(&mut said).await.unwrap();
+        if &said == b"\x00you\n" {
+            stream.write_all(b"bye").await.unwrap();
+            sleep(Duration::from_millis(50)).await;
+            stream.set_zero_linger().unwrap();
+            return;
+        }
+        // The client is about to break off.
+        let error = stream.read(&mut said).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        tokio::net::TcpStream::connect(TELL.get().unwrap()).await.unwrap();
+    })
+    .await;
+    static TELL: std::sync::OnceLock<std::net::SocketAddr> = std::sync::OnceLock::new();
+    let told = tokio::net::TcpListener::bind((server_address(), 0)).await.unwrap();
+    TELL.set(told.local_addr().unwrap()).unwrap();
+    world.learn("good.test", *address.ip());
+    let mut client = world.dial(address).await;
+    client.write_all(b"\x00you\n").await.unwrap();
+    assert_eq!(reset(&mut client).await, b"bye");
+    let mut client = world.dial(address).await;
+    client.write_all(b"\x00me.\n").await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    client.set_zero_linger().unwrap();
+    drop(client);
+    timeout(LONG, told.accept()).await.expect("the server was not reset").unwrap();
+}
+
+#[tokio::test]
+async fn a_new_policy_cuts_what_it_forbids_at_once_and_nothing_else() {
+    let world = World::new(&["good.test", "also.test"]).await;
+    let (good, also) = (echo_server().await, echo_server().await);
+    world.learn("good.test", *good.ip());
+    world.learn("also.test", *also.ip());
+    let mut by_address = world.dial(good).await;
+    by_address.write_all(b"\x00").await.unwrap();
+    take(&mut by_address, 1).await;
+    let mut by_name = world.dial(good).await;
+    let hello = crate::tls::hello("good.test");
+    by_name.write_all(&hello).await.unwrap();
+    take(&mut by_name, hello.len()).await;
+    let mut stays = world.dial(also).await;
+    stays.write_all(b"\x00").await.unwrap();
+    take(&mut stays, 1).await;
+    assert_eq!(world.guest.connections(), 3);
+
+    let change = Instant::now();
+    let forgotten = world.parts.guests.admit(&world.guest.id, world.guest.address, &policy(&["also.test"]));
+    assert_eq!(forgotten, [*good.ip()]);
+    reset(&mut by_address).await;
+    reset(&mut by_name).await;
+    assert!(change.elapsed() < Duration::from_millis(100), "{:?}", change.elapsed());
+    stays.write_all(b"\x01").await.unwrap();
+    assert_eq!(take(&mut stays, 1).await, b"\x01");
+    world.parts.guests.remove(world.guest.address);
+    reset(&mut stays).await;
+    assert_eq!(world.guest.connections(), 0);
+}
+
+#[tokio::test]
+async fn when_the_proxy_stops_all_is_reset() {
+    let world = World::new(&["good.test"]).await;
+    let echo = echo_server().await;
+    world.learn("good.test", *echo.ip());
+    let mut decided = world.dial(echo).await;
+    decided.write_all(b"\x00").await.unwrap();
+    take(&mut decided, 1).await;
+    let mut undecided = world.dial(SocketAddrV4::new(*echo.ip(), 443)).await;
+    undecided.write_all(b"G").await.unwrap();
+    sleep(Duration::from_millis(50)).await;
+    world.stop.cancel();
+    reset(&mut decided).await;
+    reset(&mut undecided).await;
+}

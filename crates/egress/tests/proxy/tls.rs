@@ -1,0 +1,227 @@
+//! TLS, which is led on by the name in its hello and never opened.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egress::{Failure, Reason};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::world::{World, echo_server, reset, server, server_address, take};
+
+/// A server's settings and those of a client that trusts it.
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    connector: TlsConnector,
+}
+
+pub fn tls() -> Tls {
+    let names = ["good.test", "evil.test"].map(String::from);
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = made.signing_key.serialize_der().try_into().unwrap();
+    let server = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Tls { acceptor: Arc::new(server).into(), connector: Arc::new(client).into() }
+}
+
+/// Sends back what it gets, inside of TLS.
+pub async fn tls_echo(tls: &Tls) -> SocketAddrV4 {
+    let acceptor = tls.acceptor.clone();
+    server(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let mut buffer = vec![0; 64 * 1024];
+            while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                stream.write_all(&buffer[..read]).await.unwrap();
+                stream.flush().await.unwrap();
+            }
+            let _ = stream.shutdown().await;
+        }
+    })
+    .await
+}
+
+pub async fn handshake(
+    tls: &Tls,
+    name: &str,
+    stream: TcpStream,
+) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    tls.connector.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
+}
+
+/// What a client begins with.
+pub fn hello(name: &str) -> Vec<u8> {
+    let config = tls().connector.config().clone();
+    let mut client = ClientConnection::new(config, ServerName::try_from(name.to_owned()).unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+#[tokio::test]
+async fn an_allowed_name_is_led_to_its_address_unopened() {
+    let mut world = World::new(&["good.test"]).await;
+    let tls = tls();
+    let address = tls_echo(&tls).await;
+    world.name("good.test", &[*address.ip()]);
+    let mut client = handshake(&tls, "good.test", world.dial(address).await).await.unwrap();
+    let sent: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
+    let (mut reading, mut writing) = tokio::io::split(&mut client);
+    let mut came = vec![0; sent.len()];
+    let (wrote, read) = tokio::join!(
+        async {
+            writing.write_all(&sent).await?;
+            writing.flush().await
+        },
+        reading.read_exact(&mut came)
+    );
+    wrote.unwrap();
+    read.unwrap();
+    assert!(came == sent);
+    client.shutdown().await.unwrap();
+    assert_eq!(client.read(&mut came).await.unwrap(), 0, "it ends with a goodbye");
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn other_names_are_reset_and_told() {
+    let mut world = World::new(&["good.test", "*.below.test"]).await;
+    let tls = tls();
+    let address = tls_echo(&tls).await;
+    for name in ["good.test", "evil.test", "below.test"] {
+        world.name(name, &[*address.ip()]);
+    }
+    world.learn("good.test", *address.ip());
+    for name in ["evil.test", "below.test", "x.good.test", "good.test.evil.test"] {
+        let mut client = world.dial(address).await;
+        client.write_all(&hello(name)).await.unwrap();
+        assert_eq!(reset(&mut client).await, b"", "{name}");
+        assert_eq!(world.refusal().await, (Reason::NotAllowed, Some(name.to_owned())));
+    }
+}
+
+#[tokio::test]
+async fn an_allowed_name_opens_no_address_of_others() {
+    let mut world = World::new(&["good.test", "also.test"]).await;
+    let (tls, good, also) = (tls(), echo_server().await, echo_server().await);
+    let evil = tls_echo(&tls).await;
+    world.name("good.test", &[*good.ip()]);
+    // Known by another allowed name is not known by this one.
+    world.learn("also.test", *also.ip());
+    for address in [evil, also] {
+        let mut client = world.dial(address).await;
+        client.write_all(&hello("good.test")).await.unwrap();
+        assert_eq!(reset(&mut client).await, b"");
+        assert_eq!(world.refusal().await, (Reason::WrongAddress, Some("good.test".into())));
+    }
+}
+
+#[tokio::test]
+async fn without_a_name_nothing_passes() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = echo_server().await;
+    world.learn("good.test", *address.ip());
+    // rustls sends no name where it was given an address.
+    let hello = hello("192.0.2.1");
+    for port in [address.port(), 443] {
+        let mut client = world.dial(SocketAddrV4::new(*address.ip(), port)).await;
+        client.write_all(&hello).await.unwrap();
+        assert_eq!(reset(&mut client).await, b"");
+        assert_eq!(world.refusal().await, (Reason::NoName, None));
+    }
+}
+
+#[tokio::test]
+async fn a_hello_in_single_bytes_and_single_byte_records_passes() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = echo_server().await;
+    world.name("good.test", &[*address.ip()]);
+    let hello = hello("good.test");
+    let mut client = world.dial(address).await;
+    for byte in &hello {
+        client.write_all(&[*byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(take(&mut client, hello.len()).await, hello);
+    let records: Vec<u8> = hello[5..].iter().flat_map(|byte| [22, 3, 1, 0, 1, *byte]).collect();
+    let mut client = world.dial(address).await;
+    for chunk in records.chunks(7) {
+        client.write_all(chunk).await.unwrap();
+    }
+    assert_eq!(take(&mut client, records.len()).await, records);
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn a_slow_hello_passes_and_one_that_is_too_slow_does_not() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = echo_server().await;
+    world.name("good.test", &[*address.ip()]);
+    let hello = hello("good.test");
+    let mut client = world.dial(address).await;
+    for part in hello.chunks(hello.len() / 4 + 1) {
+        client.write_all(part).await.unwrap();
+        sleep(Duration::from_millis(400)).await;
+    }
+    assert_eq!(take(&mut client, hello.len()).await, hello);
+    let mut client = world.dial(address).await;
+    client.write_all(&hello[..50]).await.unwrap();
+    let start = Instant::now();
+    reset(&mut client).await;
+    assert!((5..15).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert_eq!(world.refusal().await, (Reason::Malformed, None));
+}
+
+#[tokio::test]
+async fn an_answer_that_has_changed_leads_to_the_new_address() {
+    let mut world = World::new(&["good.test"]).await;
+    let tls = tls();
+    let new = tls_echo(&tls).await;
+    let old = server_address();
+    // Told long ago; it counts no more, and the client goes by it all the same.
+    let past = Instant::now() - Duration::from_secs(1000);
+    world.guest.learn("good.test", &[old], Duration::from_secs(60), past);
+    world.name("good.test", &[*new.ip()]);
+    let to_old = world.dial(SocketAddrV4::new(old, new.port())).await;
+    let mut client = handshake(&tls, "good.test", to_old).await.unwrap();
+    client.write_all(b"hi").await.unwrap();
+    let mut came = [0; 2];
+    client.read_exact(&mut came).await.unwrap();
+    assert_eq!(&came, b"hi");
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn the_faults_of_others_are_not_told_as_refusals() {
+    let mut world = World::new(&["good.test", "lost.test"]).await;
+    // Nobody listens there.
+    let address = SocketAddrV4::new(server_address(), 4433);
+    world.name("good.test", &[*address.ip()]);
+    let mut client = world.dial(address).await;
+    client.write_all(&hello("good.test")).await.unwrap();
+    assert_eq!(reset(&mut client).await, b"");
+    world.no_refusal();
+    world.broken_name("lost.test", Failure::Upstream("it is down".into()));
+    let mut client = world.dial(address).await;
+    client.write_all(&hello("lost.test")).await.unwrap();
+    assert_eq!(reset(&mut client).await, b"");
+    assert_eq!(world.refusal().await, (Reason::Unresolved, Some("lost.test".into())));
+}

@@ -1,0 +1,45 @@
+//! Takes any bytes for a message to the sandboxes' DNS server, as a datagram or over a connection. Whatever is asked is answered with
+//! more than fits: the answer has to be readable, to fit, and to be one to the question. What is refused has to be too. Anything
+//! else is a find.
+
+#![no_main]
+
+use std::net::Ipv4Addr;
+
+use egress::dns::{Asked, Reply, read};
+use hickory_proto::op::{Message, MessageType, ResponseCode};
+use hickory_proto::rr::{RData, Record};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    match read(bytes) {
+        Asked::Nothing => {}
+        Asked::Wrong(message) => {
+            let bytes = message.to_vec().expect("what we say can be written"); // a failure is what the fuzzer looks for
+            answers(&bytes);
+        }
+        Asked::Question(question, envelope) => {
+            let address = |last| RData::A(Ipv4Addr::new(192, 0, 2, last).into());
+            let reply = Reply {
+                answers: (0..200)
+                    .map(|last| Record::from_rdata(question.name.clone(), 60, address(last)))
+                    .collect(),
+                why: Some((15, "a text".to_owned())),
+                ..Reply::of(ResponseCode::NoError)
+            };
+            for room in [envelope.datagram_room(), usize::from(u16::MAX)] {
+                let bytes = envelope.answered(reply.clone(), room).expect("some of it fits"); // a failure is what the fuzzer looks for
+                assert!(bytes.len() <= room, "{} of {room}", bytes.len());
+                let answer = answers(&bytes);
+                assert!(answer.queries.len() == 1 && answer.queries[0].name.eq_case(&question.name));
+                assert_eq!(answer.truncation, answer.answers.len() < 200);
+            }
+        }
+    }
+});
+
+fn answers(bytes: &[u8]) -> Message {
+    let message = Message::from_vec(bytes).expect("what we say can be read"); // a failure is what the fuzzer looks for
+    assert_eq!(message.message_type, MessageType::Response);
+    message
+}
