@@ -1,0 +1,67 @@
+//! What the engine needs of a network.
+
+use std::os::fd::BorrowedFd;
+
+use api::{EgressPolicy, SandboxId};
+use async_trait::async_trait;
+
+/// A sandbox as the network knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    pub id: SandboxId,
+    /// Unique among the living; tells its address and the name of its link.
+    pub slot: u32,
+}
+
+/// Bytes since the sandbox's processes were last started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub bytes_out: u64,
+    pub bytes_in: u64,
+    /// Connections that the proxy carries now.
+    pub connections: u64,
+}
+
+/// What a network could not do.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}: {reason}")]
+pub struct NetError {
+    pub step: &'static str,
+    pub reason: String,
+}
+
+impl NetError {
+    pub fn new(step: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self { step, reason: reason.to_string() }
+    }
+}
+
+/// A network for sandboxes. Every call is safe to repeat. Calls for one sandbox come one at a time.
+#[async_trait]
+pub trait Network: Send + Sync + 'static {
+    /// Brings the host to agree with what lives, and removes whatever belongs to nobody. Called once, before any other call.
+    async fn recover(&self, living: &[(Guest, EgressPolicy)]) -> Result<(), NetError>;
+
+    /// Connects the network namespace of a sandbox that is being started. Nothing passes before `apply`, unless a policy is in
+    /// force from an earlier start. Blocking, on a thread that ends afterwards: it may leave the host's namespace.
+    fn plug(&self, guest: &Guest, namespace: BorrowedFd<'_>) -> Result<(), NetError>;
+
+    /// Whether a sandbox has its link to the host.
+    fn is_plugged(&self, _guest: &Guest) -> bool {
+        true
+    }
+
+    /// Puts a policy in force. Connections that it forbids are cut.
+    async fn apply(&self, guest: &Guest, policy: &EgressPolicy) -> Result<(), NetError>;
+
+    /// Removes everything of a sandbox. No error if there is nothing.
+    async fn unplug(&self, guest: &Guest) -> Result<(), NetError>;
+
+    fn usage(&self, guest: &Guest) -> Usage;
+
+    /// Ends what runs here and leaves the host as it is: sandboxes live on.
+    async fn close(&self);
+
+    /// Removes what all sandboxes shared, where none is left.
+    async fn retire(&self) -> Result<(), NetError>;
+}

@@ -1,0 +1,195 @@
+//! What can be found out about the network without a daemon that runs.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use egress::{Gate, Resolve, Resolver};
+use rules::Ranges;
+use serde_json::Value;
+
+use crate::contract::NetError;
+use crate::netlink::RouteSocket;
+use crate::settings::{HostSettings, Pool};
+use crate::{forwarding, links, pool, routes};
+
+/// One thing that sandboxes' networks depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    pub name: &'static str,
+    pub state: FactState,
+    pub message: String,
+    pub remedy: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FactState {
+    Good,
+    Warning,
+    Bad,
+}
+
+/// The closed ranges, with the pool that the daemon chose last.
+pub fn ranges(settings: &HostSettings) -> Ranges {
+    let pool = match settings.pool {
+        Pool::Block(block) => Some(block.trunc()),
+        Pool::Auto => pool::remembered_block(&settings.data_dir),
+    };
+    settings.ranges(pool)
+}
+
+/// Whether an address is one of this host's own.
+pub fn is_host(address: Ipv4Addr) -> io::Result<bool> {
+    routes::is_host(&RouteSocket::open()?, address)
+}
+
+/// Finds addresses as the daemon would.
+pub fn resolver(settings: &HostSettings) -> Result<Arc<dyn Resolve>, NetError> {
+    let fault = |error: io::Error| NetError::new("set up the resolver", error);
+    let gate = Arc::new(Bystander(RouteSocket::open().map_err(fault)?));
+    let resolver = Resolver::new(settings.resolver.clone(), ranges(settings), gate).map_err(fault)?;
+    Ok(Arc::new(resolver))
+}
+
+/// Knows the host, and opens nothing.
+struct Bystander(RouteSocket);
+
+#[async_trait]
+impl Gate for Bystander {
+    async fn open(&self, _: Ipv4Addr, _: &[Ipv4Addr], _: std::time::Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn close(&self, _: Ipv4Addr, _: &[Ipv4Addr]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_host(&self, address: Ipv4Addr) -> io::Result<bool> {
+        routes::is_host(&self.0, address)
+    }
+}
+
+/// Everything that the network needs, or that is in its way. Changes nothing.
+pub fn facts(settings: &HostSettings) -> Vec<Fact> {
+    vec![nft(), forwarding_fact(), others(), pool_fact(settings)]
+}
+
+fn good(name: &'static str, message: impl Into<String>) -> Fact {
+    Fact { name, state: FactState::Good, message: message.into(), remedy: None }
+}
+
+fn amiss(name: &'static str, state: FactState, message: String, remedy: &str) -> Fact {
+    Fact { name, state, message, remedy: Some(remedy.to_owned()) }
+}
+
+fn nft() -> Fact {
+    let remedy = "install nftables, and let the daemon have CAP_NET_ADMIN";
+    match Command::new("nft").arg("--version").output() {
+        Ok(output) if output.status.success() => match rule_set() {
+            Ok(_) => good("nft", String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+            Err(error) => {
+                amiss("nft", FactState::Bad, format!("nft cannot list the host's rules: {error}"), remedy)
+            }
+        },
+        Ok(output) => {
+            amiss("nft", FactState::Bad, format!("nft --version failed with {}", output.status), remedy)
+        }
+        Err(error) => amiss("nft", FactState::Bad, format!("nft cannot be started: {error}"), remedy),
+    }
+}
+
+fn forwarding_fact() -> Fact {
+    match forwarding::is_enabled() {
+        Ok(true) => good("ip_forward", "net.ipv4.ip_forward is on"),
+        Ok(false) => amiss(
+            "ip_forward",
+            FactState::Warning,
+            "net.ipv4.ip_forward is off; the daemon sets it when it starts".to_owned(),
+            "set it for good: sysctl -w net.ipv4.ip_forward=1, and a file in /etc/sysctl.d",
+        ),
+        Err(error) => amiss("ip_forward", FactState::Bad, error.to_string(), "mount /proc"),
+    }
+}
+
+/// Rules of others that drop what sandboxes send: a packet has to pass every table, so ours cannot overrule them.
+fn others() -> Fact {
+    let chains = match rule_set() {
+        Ok(text) => closing_chains(&text),
+        Err(error) => return amiss("forwarding", FactState::Warning, error.to_string(), "see nft"),
+    };
+    if chains.is_empty() {
+        return good("forwarding", "no other rules drop forwarded packets by default");
+    }
+    amiss(
+        "forwarding",
+        FactState::Warning,
+        format!("forwarded packets are dropped by default in {}", chains.join(", ")),
+        "let the links of sandboxes pass there; with Docker: iptables -I DOCKER-USER -i sb+ -j ACCEPT and \
+         iptables -I DOCKER-USER -o sb+ -j ACCEPT",
+    )
+}
+
+fn rule_set() -> io::Result<String> {
+    let output = Command::new("nft").args(["-j", "list", "chains"]).output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// The base chains, in nft's JSON, that drop what is forwarded unless a rule accepts it.
+fn closing_chains(text: &str) -> Vec<String> {
+    let whole: Value = serde_json::from_str(text).unwrap_or_default();
+    let entries = whole.get("nftables").and_then(Value::as_array).cloned().unwrap_or_default();
+    let closing = entries.iter().filter_map(|entry| {
+        let chain = entry.get("chain")?;
+        let is = |field: &str, value: &str| chain.get(field).and_then(Value::as_str) == Some(value);
+        let text = |field: &str| chain.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (is("hook", "forward") && is("policy", "drop") && !is("family", "ip6") && !is("family", "bridge"))
+            .then(|| format!("{} {} {}", text("family"), text("table"), text("name")))
+    });
+    closing.collect()
+}
+
+fn pool_fact(settings: &HostSettings) -> Fact {
+    let Some(block) = ranges(settings).pool() else {
+        return good("pool", "a free block is chosen when the daemon starts");
+    };
+    let found = RouteSocket::open().and_then(|socket| Ok((routes::all(&socket)?, links::all(&socket)?)));
+    let (routes, links) = match found {
+        Ok(found) => found,
+        Err(error) => return amiss("pool", FactState::Warning, error.to_string(), "see the daemon's log"),
+    };
+    let is_sandboxes =
+        |index: u32| links.iter().any(|link| link.index == index && pool::is_link_of_sandboxes(&link.name));
+    let others: Vec<_> =
+        routes.into_iter().filter(|route| !route.is_ours && !route.link.is_some_and(is_sandboxes)).collect();
+    match pool::overlapping(block, &others) {
+        None => good("pool", format!("{block}, which no other route overlaps")),
+        Some(route) => amiss(
+            "pool",
+            FactState::Bad,
+            format!("{block} overlaps the route {}", route.range),
+            "set [egress] pool to a block that no route leads to",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_that_drops_what_is_forwarded_is_found() {
+        let text = r#"{"nftables": [{"metainfo": {}},
+            {"chain": {"family": "ip", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "drop"}},
+            {"chain": {"family": "ip6", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "drop"}},
+            {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "hook": "input", "policy": "drop"}},
+            {"chain": {"family": "inet", "table": "t", "name": "f", "hook": "forward", "policy": "accept"}},
+            {"chain": {"family": "ip", "table": "filter", "name": "DOCKER-USER"}}]}"#;
+        assert_eq!(closing_chains(text), ["ip filter FORWARD"]);
+        assert!(closing_chains("").is_empty());
+    }
+}

@@ -1,0 +1,325 @@
+//! The elements of the table's sets, straight by netlink: what one sandbox needs is some hundred bytes and one transaction,
+//! however many others there are.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_netfilter::nftables::{
+    DataAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage, SetElementAttribute,
+    SetElementList, SetElementMessage,
+};
+use netlink_packet_netfilter::none::ControlMessage;
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
+};
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use rustix::io::Errno;
+
+use crate::netlink::DATAGRAM_BYTES;
+
+const SUBSYSTEM_NFTABLES: u16 = 10;
+/// Elements in one message; an attribute has at most 64 KiB.
+const IN_MESSAGE_MAX: usize = 512;
+/// Changes in one transaction; a socket takes some 200 KiB at a time.
+const IN_BATCH_MAX: usize = 768;
+const LINK_BYTES: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Set {
+    Guests,
+    Open,
+    Strict,
+    Learnt,
+}
+
+impl Set {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Guests => "guests",
+            Self::Open => "open",
+            Self::Strict => "strict",
+            Self::Learnt => "learnt",
+        }
+    }
+}
+
+/// A sandbox's link and address, and for [`Set::Learnt`] the address that it may reach.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub link: String,
+    pub guest: Ipv4Addr,
+    pub target: Option<Ipv4Addr>,
+}
+
+impl Key {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.link.clone().into_bytes();
+        bytes.resize(LINK_BYTES, 0);
+        bytes.extend(self.guest.octets());
+        bytes.extend(self.target.iter().flat_map(Ipv4Addr::octets));
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (link, rest) = bytes.split_at_checked(LINK_BYTES)?;
+        let link = link.split(|byte| *byte == 0).next()?;
+        let (guest, rest) = rest.split_first_chunk::<4>()?;
+        let target = rest.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets));
+        Some(Self { link: String::from_utf8(link.to_vec()).ok()?, guest: Ipv4Addr::from(*guest), target })
+    }
+}
+
+/// One change of one set. Each is safe to repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Put(Set, Key),
+    /// Counts from now on, whatever was there before.
+    PutFor(Set, Key, Duration),
+    Drop(Set, Key),
+}
+
+/// Writes and reads elements of one table.
+pub struct Elements {
+    table: String,
+    socket: Mutex<Inner>,
+}
+
+struct Inner {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Elements {
+    pub fn open(table: String) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_NETFILTER)?;
+        socket.bind_auto()?;
+        Ok(Self { table, socket: Mutex::new(Inner { socket, sequence: 0 }) })
+    }
+
+    /// Makes changes. All of up to 768 are in force at once when this returns, or none.
+    pub fn change(&self, changes: &[Change]) -> io::Result<()> {
+        let mut inner = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        for some in changes.chunks(IN_BATCH_MAX) {
+            let messages = self.messages(some);
+            inner.transact(messages)?;
+        }
+        Ok(())
+    }
+
+    /// What a set holds, with the time that is left.
+    pub fn list(&self, set: Set) -> io::Result<Vec<(Key, Option<Duration>)>> {
+        let mut inner = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let question = NfTablesMessage::GetSetElement(self.message(set, Vec::new()));
+        Ok(inner.dump(question)?.into_iter().flat_map(read).collect())
+    }
+
+    /// The kernel's numbers of all rules of the table. It gives none twice.
+    pub fn rules(&self) -> io::Result<Vec<u64>> {
+        let mut inner = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let question = RuleMessage { attributes: vec![RuleAttribute::Table(self.table.clone())] };
+        let found = match inner.dump(NfTablesMessage::GetRule(question)) {
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Vec::new(),
+            found => found?,
+        };
+        let rules = found.into_iter().filter_map(|message| match message.inner {
+            NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) => Some(rule.attributes),
+            _ => None,
+        });
+        let numbers = rules.flatten().filter_map(|attribute| match attribute {
+            RuleAttribute::Handle(number) => Some(number),
+            _ => None,
+        });
+        Ok(numbers.collect())
+    }
+
+    fn messages(&self, changes: &[Change]) -> Vec<NfTablesMessage> {
+        let mut messages = Vec::new();
+        let mut rest = changes;
+        while let Some(first) = rest.first() {
+            let same =
+                rest.iter().take_while(|change| sort(change) == sort(first)).count().min(IN_MESSAGE_MAX);
+            let (now, later) = rest.split_at(same);
+            rest = later;
+            let (set, makes) = sort(first);
+            let plain: Vec<_> = now.iter().map(|change| element(change, false)).collect();
+            // What may or may not be there is put before it is dropped: dropping what is not there fails, and with it all.
+            messages.push(NfTablesMessage::NewSetElement(self.message(set, plain.clone())));
+            if makes != Makes::Lasting {
+                messages.push(NfTablesMessage::DeleteSetElement(self.message(set, plain)));
+            }
+            if makes == Makes::Passing {
+                // Not every kernel changes the time of what is there already.
+                let timed = now.iter().map(|change| element(change, true)).collect();
+                messages.push(NfTablesMessage::NewSetElement(self.message(set, timed)));
+            }
+        }
+        messages
+    }
+
+    fn message(&self, set: Set, elements: Vec<ListAttribute<SetElementAttribute>>) -> SetElementMessage {
+        let mut attributes =
+            vec![SetElementList::Table(self.table.clone()), SetElementList::Set(set.name().to_owned())];
+        if !elements.is_empty() {
+            attributes.push(SetElementList::Elements(elements));
+        }
+        SetElementMessage { attributes }
+    }
+}
+
+/// What a change leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Makes {
+    Lasting,
+    Passing,
+    Nothing,
+}
+
+fn sort(change: &Change) -> (Set, Makes) {
+    match change {
+        Change::Put(set, _) => (*set, Makes::Lasting),
+        Change::PutFor(set, ..) => (*set, Makes::Passing),
+        Change::Drop(set, _) => (*set, Makes::Nothing),
+    }
+}
+
+fn element(change: &Change, timed: bool) -> ListAttribute<SetElementAttribute> {
+    let (Change::Put(_, key) | Change::PutFor(_, key, _) | Change::Drop(_, key)) = change;
+    let mut attributes = vec![SetElementAttribute::Key(DataAttribute::Value(key.bytes()))];
+    if let (Change::PutFor(_, _, lasting), true) = (change, timed) {
+        let milliseconds = u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX);
+        attributes.push(SetElementAttribute::Timeout(milliseconds));
+    }
+    ListAttribute::Element(attributes)
+}
+
+impl Inner {
+    fn transact(&mut self, messages: Vec<NfTablesMessage>) -> io::Result<()> {
+        let control = |message| {
+            (NetfilterProtoFamily::Unspec, SUBSYSTEM_NFTABLES, NetfilterMessageInner::None(message))
+        };
+        let mut all = vec![(control(ControlMessage::BatchBegin), 0)];
+        all.extend(messages.into_iter().map(|message| {
+            ((NetfilterProtoFamily::Inet, 0, NetfilterMessageInner::NfTables(message)), NLM_F_CREATE)
+        }));
+        // Answers come once all is done; one is enough to know.
+        if let Some((_, flags)) = all.last_mut() {
+            *flags |= NLM_F_ACK;
+        }
+        all.push((control(ControlMessage::BatchEnd), 0));
+        let mut bytes = Vec::new();
+        for ((family, resource, inner), flags) in all {
+            let header = NetfilterHeader::new(family, 0, resource);
+            self.append(&mut bytes, NetfilterMessage::new(header, inner), flags);
+        }
+        self.socket.send(&bytes, 0)?;
+        self.verdict()
+    }
+
+    fn append(&mut self, bytes: &mut Vec<u8>, message: NetfilterMessage, flags: u16) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        message.finalize();
+        let start = bytes.len();
+        bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
+        message.serialize(&mut bytes[start..]);
+    }
+
+    /// The kernel has answered before `send` returned: nothing is waited for.
+    fn verdict(&mut self) -> io::Result<()> {
+        let mut verdict = Err(io::Error::other("the kernel did not answer"));
+        let mut buffer = Vec::new();
+        loop {
+            buffer.clear();
+            buffer.reserve(DATAGRAM_BYTES);
+            let length = match self.socket.recv(&mut buffer, DONT_WAIT) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return verdict,
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => continue,
+                length => length?,
+            };
+            let mut rest = &buffer[..length];
+            while !rest.is_empty() {
+                let answer =
+                    NetlinkMessage::<NetfilterMessage>::deserialize(rest).map_err(io::Error::other)?;
+                rest = &rest[step(&answer, rest)..];
+                if let NetlinkPayload::Error(error) = answer.payload {
+                    match error.code {
+                        Some(_) => verdict = Err(error.to_io()),
+                        None if !matches!(&verdict, Err(error) if error.raw_os_error().is_some()) => {
+                            verdict = Ok(());
+                        }
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn dump(&mut self, question: NfTablesMessage) -> io::Result<Vec<NetfilterMessage>> {
+        let header = NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0);
+        let mut bytes = Vec::new();
+        self.append(&mut bytes, NetfilterMessage::new(header, question), NLM_F_DUMP);
+        self.socket.send(&bytes, 0)?;
+        let (mut found, mut buffer) = (Vec::new(), Vec::new());
+        loop {
+            buffer.clear();
+            buffer.reserve(DATAGRAM_BYTES);
+            let length = self.socket.recv(&mut buffer, 0)?;
+            let mut rest = &buffer[..length];
+            while !rest.is_empty() {
+                let answer =
+                    NetlinkMessage::<NetfilterMessage>::deserialize(rest).map_err(io::Error::other)?;
+                rest = &rest[step(&answer, rest)..];
+                match answer.payload {
+                    NetlinkPayload::Done(_) => return Ok(found),
+                    NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+                    NetlinkPayload::InnerMessage(message) => found.push(message),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+const DONT_WAIT: i32 = 0x40;
+
+fn step(answer: &NetlinkMessage<NetfilterMessage>, rest: &[u8]) -> usize {
+    (answer.header.length as usize).next_multiple_of(4).clamp(1, rest.len())
+}
+
+fn read(message: NetfilterMessage) -> Vec<(Key, Option<Duration>)> {
+    let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(message)) = message.inner else {
+        return Vec::new();
+    };
+    let lists = message.attributes.into_iter().filter_map(|attribute| match attribute {
+        SetElementList::Elements(elements) => Some(elements),
+        _ => None,
+    });
+    let elements = lists.flatten().filter_map(|element| match element {
+        ListAttribute::Element(attributes) => read_element(&attributes),
+        _ => None,
+    });
+    elements.collect()
+}
+
+fn read_element(attributes: &[SetElementAttribute]) -> Option<(Key, Option<Duration>)> {
+    let (mut key, mut left) = (None, None);
+    for attribute in attributes {
+        match attribute {
+            SetElementAttribute::Key(DataAttribute::Value(bytes)) => key = Key::read(bytes),
+            SetElementAttribute::Expiration(milliseconds) => {
+                left = Some(Duration::from_millis(*milliseconds));
+            }
+            _ => {}
+        }
+    }
+    Some((key?, left))
+}

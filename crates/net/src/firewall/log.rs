@@ -1,0 +1,137 @@
+//! What the kernel refused, as it logs it: told to whoever listens to refusals.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress::{Parts, Reason, Target, Transport};
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_netfilter::nflog::{
+    ConfigCmd, ConfigMode, PacketNla, Timeout, ULogMessage, config_request,
+};
+use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily};
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use tokio::io::unix::AsyncFd;
+use tokio_util::sync::CancellationToken;
+
+use crate::names::Scope;
+use crate::netlink::{DATAGRAM_BYTES, wakes};
+
+/// Of each packet: its head with the ports behind it.
+const PACKET_BYTES: u32 = 64;
+/// The kernel gathers for so long before it tells.
+const GATHERED: Duration = Duration::from_millis(50);
+
+/// Listens until `stop`. Without the kernel's log everything works but that its refusals are not told.
+pub async fn run(scope: Scope, parts: Arc<Parts>, stop: CancellationToken) {
+    let socket = match open(scope) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::warn!(%error, "what the kernel refuses will not be told");
+            return;
+        }
+    };
+    let mut buffer = Vec::new();
+    loop {
+        let ready = tokio::select! {
+            ready = socket.readable() => ready,
+            () = stop.cancelled() => return,
+        };
+        let Ok(mut ready) = ready else { return };
+        buffer.clear();
+        buffer.reserve(DATAGRAM_BYTES);
+        match ready.try_io(|socket| socket.get_ref().recv(&mut buffer, 0)) {
+            Ok(Ok(length)) => tell(&parts, &buffer[..length]),
+            // More came than fits: some are not told.
+            Ok(Err(error)) => tracing::debug!(%error, "the kernel's log"),
+            Err(_) => {}
+        }
+    }
+}
+
+fn open(scope: Scope) -> io::Result<AsyncFd<Socket>> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    let settings = vec![
+        ConfigCmd::Bind.into(),
+        ConfigMode::new_packet(PACKET_BYTES).into(),
+        Timeout::from(GATHERED).into(),
+    ];
+    let request = config_request(NetfilterProtoFamily::Unspec, scope.log_group(), settings);
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let mut answer = Vec::with_capacity(DATAGRAM_BYTES);
+    let length = socket.recv(&mut answer, 0)?;
+    let answer =
+        NetlinkMessage::<NetfilterMessage>::deserialize(&answer[..length]).map_err(io::Error::other)?;
+    if let NetlinkPayload::Error(error) = answer.payload
+        && error.code.is_some()
+    {
+        return Err(error.to_io());
+    }
+    socket.set_non_blocking(true)?;
+    wakes(socket)
+}
+
+fn tell(parts: &Parts, datagram: &[u8]) {
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let Ok(message) = NetlinkMessage::<NetfilterMessage>::deserialize(rest) else { return };
+        let step = (message.header.length as usize).next_multiple_of(4).clamp(1, rest.len());
+        rest = &rest[step..];
+        if let NetlinkPayload::InnerMessage(message) = message.payload
+            && let NetfilterMessageInner::ULog(ULogMessage::Packet(attributes)) = message.inner
+            && let Some((guest, target, reason)) = read(&attributes)
+            && let Some(guest) = parts.guests.find(guest)
+        {
+            parts.refusals.tell(&guest.id, target, reason);
+        }
+    }
+}
+
+fn read(attributes: &[PacketNla]) -> Option<(Ipv4Addr, Target, Reason)> {
+    let (mut packet, mut reason) = (None, None);
+    for attribute in attributes {
+        match attribute {
+            PacketNla::Payload(bytes) => packet = packet_target(bytes),
+            PacketNla::Prefix(prefix) => reason = reason_of(prefix.to_bytes()),
+            _ => {}
+        }
+    }
+    let (source, target) = packet?;
+    Some((source, target, reason?))
+}
+
+/// The words are those of table.nft.
+fn reason_of(prefix: &[u8]) -> Option<Reason> {
+    match prefix {
+        b"closed" => Some(Reason::ClosedAddress),
+        b"port" => Some(Reason::Port),
+        b"unknown" => Some(Reason::UnknownAddress),
+        b"many" => Some(Reason::TooMany),
+        _ => None,
+    }
+}
+
+/// Who sent an IPv4 packet, and where to.
+fn packet_target(packet: &[u8]) -> Option<(Ipv4Addr, Target)> {
+    let head = usize::from(packet.first()? & 0x0f) * 4;
+    let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
+    let transport = match *packet.get(9)? {
+        1 => Transport::Icmp,
+        6 => Transport::Tcp,
+        17 => Transport::Udp,
+        other => Transport::Other(other),
+    };
+    let port = match transport {
+        Transport::Tcp | Transport::Udp => u16::from_be_bytes(*packet.get(head + 2..)?.first_chunk::<2>()?),
+        _ => 0,
+    };
+    Some((address(12)?, Target { name: None, address: Some(address(16)?), port, transport }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! The network of sandboxes on this host: addresses, links, the firewall, and what keeps `egress` running on top of them.
+
+mod connections;
+mod contract;
+mod facts;
+mod firewall;
+mod forwarding;
+mod host;
+mod kernel;
+mod links;
+mod names;
+mod netlink;
+mod none;
+mod plug;
+mod pool;
+mod routes;
+mod serving;
+mod settings;
+
+#[cfg(feature = "testing")]
+pub mod fake;
+
+pub use contract::{Guest, NetError, Network, Usage};
+pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams};
+pub use facts::{Fact, FactState, facts, is_host, ranges, resolver};
+pub use host::HostNetwork;
+pub use ipnet::Ipv4Net;
+pub use none::NoNetwork;
+pub use rules::Ranges;
+pub use settings::{HostSettings, Pool};

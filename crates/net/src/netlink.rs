@@ -1,0 +1,120 @@
+//! Questions to the kernel's routing and links, and their answers. Blocking: the kernel answers before `send` returns.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use tokio::io::unix::AsyncFd;
+
+/// What the kernel packs into one datagram of a dump at most.
+pub const DATAGRAM_BYTES: usize = 64 * 1024;
+
+/// A socket to the network namespace that it was opened in.
+pub struct RouteSocket {
+    socket: Mutex<Inner>,
+}
+
+struct Inner {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl RouteSocket {
+    pub fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        let inner = Inner { socket, sequence: 0, buffer: Vec::new() };
+        Ok(Self { socket: Mutex::new(inner) })
+    }
+
+    /// Has something done. `flags` are beside those of every request.
+    pub fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.ask(message, flags | NLM_F_ACK).map(drop)
+    }
+
+    /// All there is of a kind.
+    pub fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.ask(message, NLM_F_DUMP)
+    }
+
+    /// The one answer to a question.
+    pub fn get(&self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+        self.ask(message, 0)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).ask(message, flags)
+    }
+}
+
+impl Inner {
+    fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        request.finalize();
+        self.buffer.resize(request.buffer_len(), 0);
+        request.serialize(&mut self.buffer);
+        self.socket.send(&self.buffer, 0)?;
+        self.answers()
+    }
+
+    fn answers(&mut self) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut found = Vec::new();
+        loop {
+            self.buffer.clear();
+            self.buffer.reserve(DATAGRAM_BYTES);
+            let length = self.socket.recv(&mut self.buffer, 0)?;
+            let mut rest = &self.buffer[..length];
+            while !rest.is_empty() {
+                let answer =
+                    NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
+                let step = (answer.header.length as usize).next_multiple_of(4).clamp(1, rest.len());
+                rest = &rest[step..];
+                if answer.header.sequence_number != self.sequence {
+                    continue;
+                }
+                let many = answer.header.flags & netlink_packet_core::NLM_F_MULTIPART != 0;
+                match answer.payload {
+                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(found),
+                    NetlinkPayload::Error(error) => return Err(error.to_io()),
+                    NetlinkPayload::Done(_) => return Ok(found),
+                    NetlinkPayload::InnerMessage(message) => found.push(message),
+                    _ => {}
+                }
+                if !many {
+                    return Ok(found);
+                }
+            }
+        }
+    }
+}
+
+/// Has a socket that does not block wake who waits for it.
+#[expect(unsafe_code, reason = "tokio wants it promised that a descriptor stays open")]
+pub fn wakes(socket: Socket) -> io::Result<AsyncFd<Socket>> {
+    // SAFETY: a `Socket` owns its descriptor, always gives the same, and closes it only when it is dropped, which the `AsyncFd`
+    // that it is moved into does after it has withdrawn it.
+    unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
+}
+
+/// Whether something is not there: a link, a route, an address.
+pub fn is_absent(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NODEV, Errno::NOENT, Errno::SRCH, Errno::ADDRNOTAVAIL]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Whether something is there already.
+pub fn is_present(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error())
+}

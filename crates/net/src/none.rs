@@ -1,0 +1,40 @@
+//! No network: sandboxes have their loopback only.
+
+use std::os::fd::BorrowedFd;
+
+use api::EgressPolicy;
+use async_trait::async_trait;
+
+use crate::contract::{Guest, NetError, Network, Usage};
+
+/// Connects nobody to anything.
+pub struct NoNetwork;
+
+#[async_trait]
+impl Network for NoNetwork {
+    async fn recover(&self, _living: &[(Guest, EgressPolicy)]) -> Result<(), NetError> {
+        Ok(())
+    }
+
+    fn plug(&self, _guest: &Guest, _namespace: BorrowedFd<'_>) -> Result<(), NetError> {
+        Ok(())
+    }
+
+    async fn apply(&self, _guest: &Guest, _policy: &EgressPolicy) -> Result<(), NetError> {
+        Ok(())
+    }
+
+    async fn unplug(&self, _guest: &Guest) -> Result<(), NetError> {
+        Ok(())
+    }
+
+    fn usage(&self, _guest: &Guest) -> Usage {
+        Usage::default()
+    }
+
+    async fn close(&self) {}
+
+    async fn retire(&self) -> Result<(), NetError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Connects a sandbox's network namespace with the host's: one wire, with one neighbour at each end.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::links::{self, HOST_MAC, Wire};
+use crate::netlink::{RouteSocket, is_present};
+use crate::routes;
+
+/// What the link is called inside.
+const INSIDE: &str = "eth0";
+const CARRIER_PATIENCE: Duration = Duration::from_millis(200);
+const CARRIER_LOOK: Duration = Duration::from_micros(100);
+
+/// One end and the other.
+pub struct Ends<'a> {
+    pub link: &'a str,
+    pub address: Ipv4Addr,
+    pub gateway: Ipv4Addr,
+    pub mtu: u32,
+}
+
+impl Ends<'_> {
+    /// Bears the address, so that two sandboxes never have the same.
+    fn mac(&self) -> [u8; 6] {
+        let [a, b, c, d] = self.address.octets();
+        [0x02, 0x73, a, b, c, d]
+    }
+}
+
+/// Makes the wire. What was left of an earlier start is removed. A failure leaves no link behind. The calling thread is in the
+/// namespace of `home` when this returns.
+pub fn plug(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let host = RouteSocket::open()?;
+    let wire = Wire { name: ends.link, far_name: INSIDE, far_mac: ends.mac(), mtu: ends.mtu };
+    match links::add_wire(&host, &wire, namespace) {
+        Err(error) if is_present(&error) => {
+            links::remove(&host, ends.link)?;
+            links::add_wire(&host, &wire, namespace)?;
+        }
+        done => done?,
+    }
+    let done = outside(&host, ends)
+        .and_then(|()| inside(ends, home, namespace))
+        .and_then(|()| wait_for_carrier(&host, ends.link));
+    if done.is_err() {
+        links::remove(&host, ends.link)?;
+    }
+    done
+}
+
+/// The end that came up first carries nothing before the kernel has got round to it: the first packets would be lost, and a
+/// client waits for a second before it sends again.
+fn wait_for_carrier(host: &RouteSocket, link: &str) -> io::Result<()> {
+    let since = Instant::now();
+    while since.elapsed() < CARRIER_PATIENCE {
+        if links::find(host, link)?.is_none_or(|link| link.carries) {
+            return Ok(());
+        }
+        std::thread::sleep(CARRIER_LOOK);
+    }
+    tracing::warn!(link, "the link carries nothing yet");
+    Ok(())
+}
+
+fn outside(host: &RouteSocket, ends: &Ends<'_>) -> io::Result<()> {
+    let index = links::find(host, ends.link)?.ok_or(io::ErrorKind::NotFound)?.index;
+    match fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", ends.link), "1") {
+        // A kernel without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        done => done?,
+    }
+    links::set_neighbour(host, index, ends.address, ends.mac())?;
+    links::up(host, index)?;
+    routes::add_host(host, ends.address, index)
+}
+
+fn inside(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let socket = socket_in(home, namespace)?;
+    if let Some(loopback) = links::find(&socket, "lo")? {
+        links::up(&socket, loopback.index)?;
+    }
+    let index = links::find(&socket, INSIDE)?.ok_or(io::ErrorKind::NotFound)?.index;
+    match links::without_ipv6_address(&socket, index) {
+        // A kernel without IPv6.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()) => {}
+        done => done?,
+    }
+    links::set_address(&socket, index, ends.address)?;
+    links::set_neighbour(&socket, index, ends.gateway, HOST_MAC)?;
+    links::up(&socket, index)?;
+    routes::add_default(&socket, ends.gateway, index)
+}
+
+/// A socket belongs to the namespace that it was opened in, whoever uses it later.
+fn socket_in(home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<RouteSocket> {
+    move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
+    let socket = RouteSocket::open();
+    // A thread that cannot come back must not go on: it would do to the sandbox what is meant for the host.
+    move_into_link_name_space(home, Some(LinkNameSpaceType::Network))?;
+    socket
+}

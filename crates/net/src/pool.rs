@@ -1,0 +1,256 @@
+//! Which block of addresses the sandboxes have, and under which scope this daemon's things are called: chosen once, remembered
+//! in `network.json`, and claimed in the kernel so that no other daemon of this host takes the same.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+
+use crate::contract::NetError;
+use crate::links;
+use crate::names::Scope;
+use crate::netlink::{RouteSocket, is_present};
+use crate::routes::{self, Route};
+use crate::settings::{Block, HostSettings, Pool};
+
+/// Where blocks are looked for: the middle of the private range that few networks use.
+const AUTO: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 64, 0, 0), 10);
+const AUTO_PREFIX: u8 = 18;
+/// Scopes that are tried before it is said that there is none.
+const SCOPES_TRIED: u16 = 256;
+const ALIAS_BYTES_MAX: usize = 255;
+
+/// What this daemon has for its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    pub scope: Scope,
+    pub block: Block,
+    pub gateway_link: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Remembered {
+    scope: String,
+    pool: Ipv4Net,
+}
+
+/// Finds or makes the claim of a daemon. Leaves the gateway's link and the block's route behind, whatever happens later:
+/// [`give_back`] removes them.
+pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, NetError> {
+    let fault = |error: io::Error| NetError::new("claim a block of addresses", error);
+    let remembered = remembered(&settings.data_dir);
+    let (scope, gateway) = claim_scope(socket, &settings.data_dir, remembered.as_ref())?;
+    let links = links::all(socket).map_err(fault)?;
+    let ours: Vec<u32> =
+        links.iter().filter(|link| link.name.starts_with(&scope.links())).map(|link| link.index).collect();
+    let has = links::addresses(socket, gateway).map_err(fault)?;
+    let routes: Vec<Route> = routes::all(socket).map_err(fault)?;
+    let foreign: Vec<Route> =
+        routes.into_iter().filter(|route| route.link.is_none_or(|link| !ours.contains(&link))).collect();
+    let held = remembered.map(|known| Block(known.pool)).filter(|block| has.contains(&block.gateway()));
+    let wanted = match settings.pool {
+        Pool::Auto => None,
+        Pool::Block(range) => Some(Block(range.trunc())),
+    };
+    if let (Some(held), true) = (held, ours.len() > 1)
+        && wanted.is_some_and(|wanted| wanted != held)
+    {
+        return Err(NetError::new(
+            "[egress] pool",
+            format!("sandboxes live with addresses of {}; the pool can change when there are none", held.0),
+        ));
+    }
+    let others: Vec<Route> = match held {
+        Some(held) => foreign.into_iter().filter(|route| !route.is_ours || route.range != held.0).collect(),
+        None => foreign,
+    };
+    let names = |index: u32| links.iter().find(|link| link.index == index).map(|link| link.name.clone());
+    let block = match wanted {
+        Some(block) => listed(socket, block, held, settings.slots, &others, names)?,
+        None => automatic(socket, held, settings, &others)?,
+    };
+    if let Some(old) = held.filter(|held| *held != block) {
+        routes::give_back(socket, old.0).map_err(fault)?;
+    }
+    remember(&settings.data_dir, &Remembered { scope: scope.to_string(), pool: block.0 }).map_err(fault)?;
+    for old in has.into_iter().filter(|address| *address != block.gateway()) {
+        links::unset_address(socket, gateway, old).map_err(fault)?;
+    }
+    links::set_address(socket, gateway, block.gateway()).map_err(fault)?;
+    links::up(socket, gateway).map_err(fault)?;
+    Ok(Claim { scope, block, gateway_link: gateway })
+}
+
+fn listed(
+    socket: &RouteSocket,
+    block: Block,
+    held: Option<Block>,
+    slots: u32,
+    others: &[Route],
+    names: impl Fn(u32) -> Option<String>,
+) -> Result<Block, NetError> {
+    if !block.holds(slots) {
+        return Err(NetError::new(
+            "[egress] pool",
+            format!("{} is too small for {slots} sandboxes", block.0),
+        ));
+    }
+    if let Some(route) = overlapping(block.0, others) {
+        let by = match route.link.and_then(names) {
+            Some(name) => format!("through {name}"),
+            None if route.is_ours => "of another sandboxd".to_owned(),
+            None => "of this host".to_owned(),
+        };
+        return Err(NetError::new(
+            "[egress] pool",
+            format!(
+                "{} overlaps the route {} {by}; choose a block that no route leads to",
+                block.0, route.range
+            ),
+        ));
+    }
+    match routes::claim(socket, block.0) {
+        Err(error) if !(is_present(&error) && held == Some(block)) => {
+            Err(NetError::new("claim the pool", error))
+        }
+        _ => Ok(block),
+    }
+}
+
+fn automatic(
+    socket: &RouteSocket,
+    held: Option<Block>,
+    settings: &HostSettings,
+    others: &[Route],
+) -> Result<Block, NetError> {
+    let remembered = remembered(&settings.data_dir).map(|known| Block(known.pool));
+    let fresh = candidates(hash(&settings.data_dir), settings.slots).map(Block);
+    for block in remembered.into_iter().chain(fresh) {
+        if !block.holds(settings.slots) || overlapping(block.0, others).is_some() {
+            continue;
+        }
+        match routes::claim(socket, block.0) {
+            Ok(()) => return Ok(block),
+            Err(error) if is_present(&error) && held == Some(block) => return Ok(block),
+            // Another daemon was quicker.
+            Err(error) if is_present(&error) => {}
+            Err(error) => return Err(NetError::new("claim a block of addresses", error)),
+        }
+    }
+    Err(NetError::new(
+        "[egress] pool",
+        format!("no block of {}/{} is free of routes; set one that is", AUTO.0, AUTO.1),
+    ))
+}
+
+/// The route that a block overlaps. The default route overlaps everything and says nothing.
+pub fn overlapping(block: Ipv4Net, routes: &[Route]) -> Option<&Route> {
+    routes.iter().find(|route| {
+        route.range.prefix_len() > 0 && (route.range.contains(&block) || block.contains(&route.range))
+    })
+}
+
+/// All blocks there are, in an order of the daemon's own.
+fn candidates(seed: u32, slots: u32) -> impl Iterator<Item = Ipv4Net> {
+    let prefix = (AUTO.1..=AUTO_PREFIX)
+        .rev()
+        .find(|prefix| Ipv4Net::new(AUTO.0, *prefix).is_ok_and(|net| Block(net).holds(slots)))
+        .unwrap_or(AUTO.1);
+    let count = 1_u32 << (prefix - AUTO.1);
+    let size = 1_u32 << (32 - u32::from(prefix));
+    (0..count).filter_map(move |number| {
+        let number = seed.wrapping_add(number) % count;
+        Ipv4Net::new(Ipv4Addr::from(u32::from(AUTO.0) + number * size), prefix).ok()
+    })
+}
+
+fn claim_scope(
+    socket: &RouteSocket,
+    data_dir: &Path,
+    remembered: Option<&Remembered>,
+) -> Result<(Scope, u32), NetError> {
+    let fault = |error: io::Error| NetError::new("make the gateway's link", error);
+    let alias = alias(data_dir);
+    let before = remembered.and_then(|known| Scope::parse(&known.scope));
+    // Both halves of the hash, so that the names of neighbours differ in more than one digit.
+    let seed = hash(data_dir);
+    let seed = (seed ^ (seed >> 16)) as u16;
+    let fresh = (0..SCOPES_TRIED).map(|number| Scope(seed.wrapping_add(number)));
+    for scope in before.into_iter().chain(fresh) {
+        let name = scope.gateway();
+        match links::add_gateway(socket, &name, &alias) {
+            Ok(()) => {}
+            Err(error) if is_present(&error) => {}
+            Err(error) => return Err(fault(error)),
+        }
+        if let Some(link) = links::find(socket, &name).map_err(fault)?
+            && link.alias.as_deref() == Some(alias.as_str())
+        {
+            return Ok((scope, link.index));
+        }
+    }
+    Err(NetError::new("make the gateway's link", "every name that was tried is taken"))
+}
+
+/// Tells whose a gateway's link is.
+fn alias(data_dir: &Path) -> String {
+    let full = format!("sandboxd {}", whole(data_dir).display());
+    if full.len() <= ALIAS_BYTES_MAX { full } else { format!("sandboxd #{:08x}", hash(data_dir)) }
+}
+
+fn whole(data_dir: &Path) -> PathBuf {
+    fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned())
+}
+
+/// FNV-1a: small, and the same in every build.
+fn hash(data_dir: &Path) -> u32 {
+    let path = whole(data_dir);
+    let bytes = path.as_os_str().as_encoded_bytes();
+    bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+fn file(data_dir: &Path) -> PathBuf {
+    data_dir.join("network.json")
+}
+
+fn remembered(data_dir: &Path) -> Option<Remembered> {
+    let text = fs::read(file(data_dir)).ok()?;
+    serde_json::from_slice(&text)
+        .inspect_err(|error| tracing::warn!(%error, "network.json is not understood; a block is chosen anew"))
+        .ok()
+}
+
+/// The block of a daemon, as it was last chosen.
+pub fn remembered_block(data_dir: &Path) -> Option<Ipv4Net> {
+    remembered(data_dir).map(|known| known.pool)
+}
+
+fn remember(data_dir: &Path, what: &Remembered) -> io::Result<()> {
+    fs::create_dir_all(data_dir)?;
+    let new = data_dir.join("network.json.new");
+    fs::write(&new, serde_json::to_vec_pretty(what)?)?;
+    fs::rename(new, file(data_dir))
+}
+
+/// Whether a link is one that some daemon of ours made.
+pub fn is_link_of_sandboxes(name: &str) -> bool {
+    name.strip_prefix("sb")
+        .and_then(|rest| rest.split_once('-'))
+        .is_some_and(|(scope, _)| Scope::parse(scope).is_some())
+}
+
+/// Undoes [`claim`].
+pub fn give_back(socket: &RouteSocket, claim: &Claim, data_dir: &Path) -> io::Result<()> {
+    routes::give_back(socket, claim.block.0)?;
+    links::remove(socket, &claim.scope.gateway())?;
+    match fs::remove_file(file(data_dir)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

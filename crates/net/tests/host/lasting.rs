@@ -1,0 +1,167 @@
+//! What outlives a daemon, what is put back, and what is left behind: nothing.
+
+use std::time::{Duration, Instant};
+
+use net::{HostNetwork, HostSettings, Ipv4Net, Network, Pool};
+
+use crate::world::{OTHER, PORT, SERVER, World, allow_all, only, plug, run, say};
+
+const LASTING: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_restart_cuts_nothing_and_opens_nothing() {
+    let world = World::new();
+    let (network, _told) = world.open();
+    network.recover(&[]).await.unwrap();
+    let (open, strict, dead) = (plug(&network, 0), plug(&network, 1), plug(&network, 2));
+    network.apply(&open.guest, &allow_all()).await.unwrap();
+    network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
+    network.apply(&dead.guest, &allow_all()).await.unwrap();
+    network.parts().gate.open(strict.address, &[SERVER], LASTING).await.unwrap();
+    let mut stream = open.connects_to(SERVER, PORT).unwrap();
+    network.close().await;
+    drop(network);
+    say(&mut stream).unwrap();
+    assert!(strict.talks(SERVER) && !strict.talks(OTHER), "without a daemon");
+    assert!(!strict.connects(SERVER), "nobody decides: closed");
+    let (network, _told) = world.open();
+    say(&mut stream).unwrap();
+    let living = [(open.guest.clone(), allow_all()), (strict.guest.clone(), only(&["example.com"]))];
+    network.recover(&living).await.unwrap();
+    say(&mut stream).unwrap();
+    assert!(strict.talks(SERVER) && !strict.talks(OTHER));
+    let guest = network.parts().guests.find(strict.address).unwrap();
+    assert!(guest.may_reach(SERVER, Instant::now()), "connections too");
+    assert!(!guest.may_reach(OTHER, Instant::now()));
+    assert!(!dead.talks(SERVER), "whoever does not live has nothing");
+    assert!(!network.is_plugged(&dead.guest));
+}
+
+#[tokio::test]
+async fn rules_that_somebody_flushes_are_back_at_once() {
+    let world = World::new();
+    let (network, _told) = world.open();
+    network.recover(&[]).await.unwrap();
+    let (open, strict) = (plug(&network, 0), plug(&network, 1));
+    network.apply(&open.guest, &allow_all()).await.unwrap();
+    network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
+    network.parts().gate.open(strict.address, &[SERVER], LASTING).await.unwrap();
+    let before = rules();
+    for harm in ["flush ruleset", "delete table inet TABLE", "flush chain inet TABLE forward"] {
+        let table = before.lines().find_map(|line| line.strip_prefix("table inet ")).unwrap();
+        let harm = harm.replace("TABLE", table.trim_end_matches(" {"));
+        run("nft", &harm.split(' ').collect::<Vec<_>>());
+        let since = Instant::now();
+        while rules() != before {
+            assert!(since.elapsed() < Duration::from_secs(2), "{harm}: {}", rules());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        eprintln!("back {:?} after {harm}", since.elapsed());
+        // Elements come right behind.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(open.talks(SERVER) && open.connects(SERVER), "{harm}");
+        assert!(strict.talks(SERVER) && !strict.talks(OTHER) && !strict.connects(SERVER), "{harm}");
+    }
+}
+
+/// All rules, without what the sets hold.
+fn rules() -> String {
+    run("nft", &["-t", "list", "ruleset"])
+}
+
+#[tokio::test]
+async fn nothing_is_left_in_the_end() {
+    let world = World::new();
+    let census = || {
+        [
+            run("ip", &["-o", "link"]).lines().count().to_string(),
+            run("ip", &["route", "show", "table", "all"]),
+            run("nft", &["list", "ruleset"]),
+            run("ip", &["neigh"]).lines().filter(|line| line.contains("PERMANENT")).collect(),
+        ]
+    };
+    let before = census();
+    let (network, _told) = world.open();
+    network.recover(&[]).await.unwrap();
+    let (one, two) = (plug(&network, 0), plug(&network, 1));
+    for guest in [&one, &two] {
+        network.apply(&guest.guest, &allow_all()).await.unwrap();
+        assert!(guest.talks(SERVER));
+    }
+    network.retire().await.unwrap();
+    assert!(one.talks(SERVER), "not while somebody lives");
+    network.unplug(&one.guest).await.unwrap();
+    assert!(!one.talks(SERVER) && two.talks(SERVER));
+    let since = Instant::now();
+    while network.is_plugged(&one.guest) {
+        assert!(since.elapsed() < Duration::from_secs(3), "the link goes, though the namespace stays");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let known = run("conntrack", &["-L", "-s", &one.address.to_string()]);
+    assert!(known.trim().is_empty(), "{known}");
+    assert!(!run("conntrack", &["-L", "-s", &two.address.to_string()]).trim().is_empty());
+    network.unplug(&two.guest).await.unwrap();
+    network.unplug(&two.guest).await.unwrap();
+    network.retire().await.unwrap();
+    assert_eq!(census(), before);
+    assert!(std::fs::read_dir(world.data.path()).unwrap().next().is_none());
+}
+
+#[tokio::test]
+async fn a_sandbox_is_plugged_anew_with_the_policy_it_had() {
+    let world = World::new();
+    let (network, _told) = world.open();
+    network.recover(&[]).await.unwrap();
+    let first = plug(&network, 7);
+    network.apply(&first.guest, &allow_all()).await.unwrap();
+    assert!(first.talks(SERVER));
+    let second = plug(&network, 7);
+    assert_eq!(first.address, second.address);
+    assert!(second.talks(SERVER));
+    assert!(!first.talks(SERVER));
+}
+
+#[tokio::test]
+async fn a_block_that_a_route_overlaps_is_not_taken() {
+    let world = World::new();
+    world.host.ip("route add 10.64.0.0/11 via 203.0.113.2");
+    world.host.ip("route add 198.18.4.0/24 dev up0");
+    let listed = |text: &str| HostSettings { pool: Pool::Block(text.parse().unwrap()), ..world.settings() };
+    let refused = HostNetwork::open(listed("198.18.0.0/16")).err().unwrap().to_string();
+    assert!(refused.contains("198.18.4.0/24") && refused.contains("up0"), "{refused}");
+    let small = HostNetwork::open(listed("198.18.5.0/24")).err().unwrap().to_string();
+    assert!(small.contains("too small"), "{small}");
+    let (network, _told) = world.open();
+    let half: Ipv4Net = "10.96.0.0/11".parse().unwrap();
+    assert!(half.contains(&network.pool()), "{}", network.pool());
+    let pool = network.pool();
+    drop(network);
+    let (again, _told) = world.open();
+    assert_eq!(again.pool(), pool, "it is remembered");
+    drop(again);
+    let (listed, _told) = HostNetwork::open(listed("198.18.8.0/22")).unwrap();
+    assert_eq!(listed.pool().to_string(), "198.18.8.0/22");
+    listed.recover(&[]).await.unwrap();
+    let one = plug(&listed, 0);
+    listed.apply(&one.guest, &allow_all()).await.unwrap();
+    assert!(one.talks(SERVER));
+    assert!(!run("ip", &["route"]).contains("10.96."), "the old block is given back");
+}
+
+#[test]
+fn daemons_that_start_at_once_take_different_blocks() {
+    let world = World::new();
+    let dirs: Vec<_> = (0..8).map(|_| tempfile::tempdir().unwrap()).collect();
+    let pools: Vec<String> = std::thread::scope(|scope| {
+        let starting: Vec<_> = dirs
+            .iter()
+            .map(|dir| {
+                let settings = HostSettings { data_dir: dir.path().to_owned(), ..world.settings() };
+                scope.spawn(|| HostNetwork::open(settings).unwrap().0.pool().to_string())
+            })
+            .collect();
+        starting.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let different: std::collections::HashSet<_> = pools.iter().collect();
+    assert_eq!(different.len(), pools.len(), "{pools:?}");
+}

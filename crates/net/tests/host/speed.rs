@@ -1,0 +1,80 @@
+//! What it costs, with hundreds of sandboxes there.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use net::Network;
+
+use crate::world::{Namespace, SERVER, World, allow_all, guest, only, plug, run};
+
+const MANY: u32 = 500;
+
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn middle(&mut self) -> Duration {
+        self.0.sort_unstable();
+        self.0[self.0.len() / 2]
+    }
+
+    fn tell(&mut self, what: &str) {
+        let middle = self.middle();
+        eprintln!("{what}: median {middle:?}, p99 {:?}", self.0[self.0.len() * 99 / 100]);
+    }
+}
+
+#[tokio::test]
+async fn one_among_hundreds_is_served_as_quickly_as_one() {
+    let world = World::new();
+    let (network, _told) = world.open();
+    network.recover(&[]).await.unwrap();
+    let namespaces: Vec<Namespace> = (0..MANY).map(|_| Namespace::new("many")).collect();
+    let [mut plugs, mut applies, mut again, mut opens, mut unplugs] = [const { Vec::new() }; 5].map(Times);
+    let names: Vec<String> = (0..50).map(|number| format!("host{number}.example.com")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let policy = only(&names);
+    let timed = |times: &mut Times, since: Instant| times.0.push(since.elapsed());
+    for (slot, namespace) in (0..).zip(&namespaces) {
+        let (guest, file) = (guest(slot), namespace.file());
+        let since = Instant::now();
+        network.plug(&guest, file.as_fd()).unwrap();
+        timed(&mut plugs, since);
+        let since = Instant::now();
+        network.apply(&guest, &policy).await.unwrap();
+        timed(&mut applies, since);
+    }
+    for slot in 0..MANY {
+        let since = Instant::now();
+        network.apply(&guest(slot), &policy).await.unwrap();
+        timed(&mut again, since);
+        let address = network.address(&guest(slot));
+        let learnt: Vec<Ipv4Addr> = (0..4).map(|n| Ipv4Addr::from(0x0808_0000 + slot * 4 + n)).collect();
+        let since = Instant::now();
+        network.parts().gate.open(address, &learnt, Duration::from_secs(60)).await.unwrap();
+        timed(&mut opens, since);
+    }
+    let since = Instant::now();
+    network.parts().gate.is_host(SERVER).unwrap();
+    eprintln!("is_host: {:?}", since.elapsed());
+    let one = plug(&network, MANY);
+    network.apply(&one.guest, &allow_all()).await.unwrap();
+    assert!(one.talks(SERVER) && one.connects(SERVER));
+    let since = Instant::now();
+    run("nft", &["flush", "ruleset"]);
+    while !one.talks(SERVER) {
+        assert!(since.elapsed() < Duration::from_secs(3));
+    }
+    eprintln!("all of {MANY} back {:?} after a flush", since.elapsed());
+    for slot in 0..MANY {
+        let since = Instant::now();
+        network.unplug(&guest(slot)).await.unwrap();
+        timed(&mut unplugs, since);
+    }
+    plugs.tell("plug");
+    applies.tell("first apply, 50 names");
+    again.tell("apply again");
+    opens.tell("learn 4 addresses");
+    unplugs.tell("unplug");
+    assert!(applies.middle() <= Duration::from_millis(5) && again.middle() <= Duration::from_millis(5));
+}
