@@ -94,16 +94,11 @@ fn compose(
     SpecBuilder::default()
         .version("1.0.2")
         .root(RootBuilder::default().path(paths.rootfs()).readonly(false).build()?)
-        .hostname(hostname(spec))
+        .hostname(spec.id.host_name())
         .process(process(settings)?)
         .mounts(mounts::all(settings, spec, paths)?)
         .linux(linux(settings, cgroups, spec, cpus)?)
         .build()
-}
-
-/// A host name may not hold an underscore.
-fn hostname(spec: &SandboxSpec) -> String {
-    spec.id.as_str().replace('_', "-")
 }
 
 /// Base of the sandbox's host ids.

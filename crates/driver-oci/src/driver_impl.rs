@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use api::SandboxId;
 use async_trait::async_trait;
-use driver::{ByteStream, Driver, DriverError, Presence, SandboxSpec};
+use driver::{ByteStream, Driver, DriverError, Plug, Presence, SandboxSpec};
 
 use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::disk;
 use crate::launch::launch;
 use crate::link;
+use crate::names;
 use crate::paths::{Paths, bundles_dir, ids_below, runtime_root, sandboxes_dir, templates_dir};
 use crate::placement;
 use crate::reap::{reap, take_orphans};
@@ -55,6 +56,7 @@ impl OciDriver {
             fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).map_err(failed)?;
         }
         disk::clear_unfinished(&settings).map_err(failed)?;
+        names::write(&settings).map_err(failed)?;
         take_orphans().map_err(failed)?;
         let cgroups = Cgroups::of_host(&settings.cgroup_parent);
         if let Some(megabytes) = settings.memory_max_mb {
@@ -116,15 +118,15 @@ impl Driver for OciDriver {
         .await
     }
 
-    async fn start(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
+    async fn start(&self, spec: &SandboxSpec, plug: Option<Plug>) -> Result<(), DriverError> {
         let spec = spec.clone();
         let inner = Arc::clone(&self.inner);
         let (done, wait) = tokio::sync::oneshot::channel();
-        // Not a pool thread: this one cannot go back to the host's mount namespace.
+        // Not a pool thread: this one cannot go back to the host's namespaces.
         std::thread::Builder::new()
             .name("launch".to_owned())
             .spawn(move || {
-                let result = launch(&inner.settings, &inner.cgroups, &spec);
+                let result = launch(&inner.settings, &inner.cgroups, &spec, plug.as_ref());
                 // Nobody waits any more when the create was given up; its undo follows.
                 let _ = done.send(result);
             })

@@ -1,6 +1,6 @@
 //! Starts a sandbox: everything between its layers and disk on one side and a running agent on the other.
 //!
-//! Blocking, and to be called on a thread that ends afterwards: it leaves the host's mount namespace. A failure leaves
+//! Blocking, and to be called on a thread that ends afterwards: it leaves the host's mount namespace, and a plug the network's. A failure leaves
 //! files in the sandbox's directories and perhaps a half-made container, all of which `stop` and `destroy` remove.
 
 use std::fs;
@@ -9,12 +9,13 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use driver::{DriverError, SandboxSpec};
+use driver::{DriverError, Plug, SandboxSpec};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::bundle;
 use crate::cgroup::Cgroups;
 use crate::disk;
+use crate::netns;
 use crate::paths::Paths;
 use crate::placement;
 use crate::priority::put_first;
@@ -25,7 +26,12 @@ use crate::settings::{Flavour, Settings};
 /// Bytes of the secret that gVisor's agent shows; it reads exactly so many.
 pub const TOKEN_BYTES: usize = 32;
 
-pub fn launch(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec) -> Result<(), DriverError> {
+pub fn launch(
+    settings: &Settings,
+    cgroups: &Cgroups,
+    spec: &SandboxSpec,
+    plug: Option<&Plug>,
+) -> Result<(), DriverError> {
     let paths = Paths::of(settings, &spec.id);
     let uid_base = bundle::uid_base(settings, spec.slot)?;
     make_traversable(&paths.run)
@@ -57,6 +63,10 @@ pub fn launch(settings: &Settings, cgroups: &Cgroups, spec: &SandboxSpec) -> Res
     runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)?;
     if settings.flavour == Flavour::Native {
         put_agent_first(cgroups, spec);
+        if let Some(plug) = plug {
+            netns::plug(&paths, plug)
+                .map_err(|error| DriverError::failed("connect the sandbox to the network", error))?;
+        }
     }
     Ok(())
 }

@@ -15,6 +15,8 @@ mod idmap;
 mod launch;
 mod link;
 mod loopdev;
+mod names;
+mod netns;
 mod paths;
 mod placement;
 mod priority;

@@ -76,6 +76,11 @@ pub fn runtime_root(settings: &Settings) -> PathBuf {
     settings.run_dir.join("runtime")
 }
 
+/// What sandboxes see as `/etc/resolv.conf`.
+pub fn resolv_conf(settings: &Settings) -> PathBuf {
+    settings.run_dir.join("resolv.conf")
+}
+
 /// The ids that have a directory below `dir`.
 pub fn ids_below(dir: &Path) -> std::io::Result<Vec<SandboxId>> {
     let entries = match std::fs::read_dir(dir) {

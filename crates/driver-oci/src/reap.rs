@@ -41,7 +41,7 @@ pub fn reap(pids: &[i32]) {
 }
 
 /// The state of a process, if it is a child of ours.
-fn state_of_child(pid: i32) -> Option<char> {
+pub fn state_of_child(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which is in brackets and may hold anything: the state, then the parent.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

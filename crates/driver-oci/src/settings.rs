@@ -1,5 +1,6 @@
 //! What an operator may choose about the walls.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 /// Which family a runtime belongs to. They share the bundle and differ in how the agent's stream gets out.
@@ -35,6 +36,8 @@ pub struct Settings {
     pub memory_max_mb: Option<u64>,
     /// Directory of a running lxcfs, whose files then stand over some of `/proc`.
     pub lxcfs: Option<PathBuf>,
+    /// Who answers the sandboxes' questions for names. None: `/etc/resolv.conf` is as the image has it.
+    pub resolver: Option<Ipv4Addr>,
 }
 
 impl Settings {

@@ -37,6 +37,7 @@ impl Site {
             pids_max: 256,
             memory_max_mb: None,
             lxcfs: None,
+            resolver: None,
         };
         Self { driver: OciDriver::new(settings).unwrap(), data }
     }

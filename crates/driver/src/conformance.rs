@@ -5,13 +5,15 @@
 
 mod link;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use api::SandboxId;
 use guest_proto::Exit;
 
-use crate::{Driver, DriverError, Limits, Presence, SandboxSpec};
+use crate::{Driver, DriverError, Limits, Plug, Presence, SandboxSpec};
 use link::Link;
 
 /// A driver to try, and the layers of an image with bash and procps.
@@ -35,7 +37,7 @@ impl Host {
     async fn started(&self, number: u32) -> SandboxSpec {
         let spec = self.spec(number);
         ok(self.driver.create(&spec).await);
-        ok(self.driver.start(&spec).await);
+        ok(self.driver.start(&spec, None).await);
         spec
     }
 
@@ -65,6 +67,7 @@ pub async fn all(host: Host) {
     calls_can_be_repeated(&host).await;
     limits_change_while_it_lives(&host).await;
     neighbours_do_not_meet(&host).await;
+    a_plug_that_fails_fails_the_start(&host).await;
     assert_eq!(ok(host.driver.list().await), [], "the cases remove what they make");
 }
 
@@ -74,7 +77,7 @@ async fn a_sandbox_goes_through_its_states(host: &Host) {
     ok(host.driver.create(&spec).await);
     assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
     assert_eq!(ok(host.driver.list().await), std::slice::from_ref(&spec.id));
-    ok(host.driver.start(&spec).await);
+    ok(host.driver.start(&spec, None).await);
     assert_eq!(host.presence(&spec.id).await, Presence::Running);
     let mut link = host.link(&spec.id).await;
     assert_eq!(link.run("echo hello").await, ("hello\n".to_owned(), Exit::Code(0)));
@@ -104,7 +107,7 @@ async fn verbs_that_do_not_suit_are_refused_and_change_nothing(host: &Host) {
     unsuited(host.driver.pause(&spec.id).await, Presence::Stopped);
     unsuited(host.driver.resume(&spec.id).await, Presence::Stopped);
     assert!(host.driver.connect(&spec.id).await.is_err());
-    ok(host.driver.start(&spec).await);
+    ok(host.driver.start(&spec, None).await);
     unsuited(host.driver.resume(&spec.id).await, Presence::Running);
     ok(host.driver.pause(&spec.id).await);
     unsuited(host.driver.pause(&spec.id).await, Presence::Paused);
@@ -119,7 +122,7 @@ async fn a_disk_outlives_its_processes(host: &Host) {
     assert_eq!(link.run("sleep 1000 >/dev/null 2>&1 &").await.1, Exit::Code(0));
     ok(host.driver.stop(&spec.id).await);
     assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
-    ok(host.driver.start(&spec).await);
+    ok(host.driver.start(&spec, None).await);
     let mut link = host.link(&spec.id).await;
     assert_eq!(link.run("cat file").await, ("kept\n".to_owned(), Exit::Code(0)));
     assert_eq!(link.run("pgrep -c sleep").await, ("0\n".to_owned(), Exit::Code(1)));
@@ -176,7 +179,7 @@ async fn calls_can_be_repeated(host: &Host) {
     ok(host.driver.create(&spec).await);
     ok(host.driver.create(&spec).await);
     ok(host.driver.stop(&spec.id).await);
-    ok(host.driver.start(&spec).await);
+    ok(host.driver.start(&spec, None).await);
     for _ in 0..2 {
         ok(host.driver.kill(&spec.id).await);
     }
@@ -213,6 +216,21 @@ async fn neighbours_do_not_meet(host: &Host) {
     host.gone(&one).await;
     assert_eq!(in_other.run("echo still").await.0, "still\n");
     host.gone(&other).await;
+}
+
+/// A wall that nobody can plug leaves the plug alone, and starts.
+async fn a_plug_that_fails_fails_the_start(host: &Host) {
+    let spec = host.spec(11);
+    ok(host.driver.create(&spec).await);
+    let asked = Arc::new(AtomicU32::new(0));
+    let asked_by_plug = Arc::clone(&asked);
+    let plug: Plug = Arc::new(move |_| {
+        asked_by_plug.fetch_add(1, Ordering::SeqCst);
+        Err(io::Error::other("a test wants it so"))
+    });
+    let started = host.driver.start(&spec, Some(plug)).await;
+    assert_eq!(started.is_err(), asked.load(Ordering::SeqCst) == 1, "{started:?}");
+    host.gone(&spec).await;
 }
 
 fn unsuited(result: Result<(), DriverError>, found: Presence) {

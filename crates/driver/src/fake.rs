@@ -9,13 +9,14 @@ mod guest;
 mod script;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::SandboxId;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{ByteStream, Driver, DriverError, Limits, Presence, SandboxSpec};
+use crate::{ByteStream, Driver, DriverError, Limits, Plug, Presence, SandboxSpec};
 
 use agent::Guest;
 pub use guest::Manner;
@@ -246,10 +247,21 @@ impl FakeDriver {
         self.host.state().calls.iter().filter(|(called, _)| *called == verb).count()
     }
 
+    /// Every call, in its order.
+    pub fn log(&self) -> Vec<(Verb, SandboxId)> {
+        self.host.state().calls.clone()
+    }
+
     /// Where a caller broke the rules.
     pub fn violations(&self) -> Vec<String> {
         self.host.state().violations.clone()
     }
+}
+
+/// What is made of memory has no namespace: a plug gets a file that is none.
+fn plug_in(plug: &Plug) -> Result<(), DriverError> {
+    let none = std::fs::File::open("/dev/null").map_err(|error| DriverError::failed("plug in", error))?;
+    plug(none.as_fd()).map_err(|error| DriverError::failed("plug in", error))
 }
 
 fn unsuited<T>(id: &SandboxId, presence: Presence, action: &'static str) -> Result<T, DriverError> {
@@ -291,7 +303,7 @@ impl Driver for FakeDriver {
         self.host.call(Verb::Create, &spec.id, work).await
     }
 
-    async fn start(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
+    async fn start(&self, spec: &SandboxSpec, plug: Option<Plug>) -> Result<(), DriverError> {
         let work = |state: &mut State| {
             let presence = state.presence(&spec.id);
             if matches!(presence, Presence::Running | Presence::Paused) {
@@ -303,7 +315,11 @@ impl Driver for FakeDriver {
             sandbox.guest = Some(Guest::new(manner, Arc::clone(&sandbox.files), Arc::clone(&sandbox.dirs)));
             Ok(())
         };
-        self.host.call(Verb::Start, &spec.id, work).await
+        let started = self.host.call(Verb::Start, &spec.id, work).await;
+        // Not while the host is locked: a plug may look at it. What was done and not heard of was plugged too.
+        let runs = self.traces().get(&spec.id) == Some(&Presence::Running);
+        let plugged = plug.filter(|_| runs).map_or(Ok(()), |plug| plug_in(&plug));
+        started.and(plugged)
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError> {

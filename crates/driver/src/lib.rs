@@ -11,7 +11,10 @@ pub mod conformance;
 #[cfg(feature = "testing")]
 pub mod fake;
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use api::SandboxId;
 use async_trait::async_trait;
@@ -20,6 +23,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// One byte stream to the sandbox's agent. Only its bytes count, whatever carries it.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// Connects a sandbox that is being started: called once with its network namespace, when its first process is there. Blocking, on
+/// a thread that ends afterwards and may be left in another network namespace.
+pub type Plug = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync>;
 
 /// The limits of a sandbox that can change while it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +85,9 @@ pub trait Driver: Send + Sync + 'static {
     /// Lays out the sandbox's directory and disk. Afterwards it is [`Presence::Stopped`].
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
 
-    /// Starts the sandbox's first process, the agent, on the disk that is there. Afterwards `connect` works.
-    async fn start(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
+    /// Starts the sandbox's first process, the agent, on the disk that is there. Afterwards `connect` works. A plug that fails
+    /// fails the start. A wall whose network nobody can plug leaves the plug alone: nothing gets in or out of such a sandbox.
+    async fn start(&self, spec: &SandboxSpec, plug: Option<Plug>) -> Result<(), DriverError>;
 
     /// Stops every process where it stands.
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError>;

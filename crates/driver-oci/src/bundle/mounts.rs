@@ -7,7 +7,7 @@ use oci_spec::OciSpecError;
 use oci_spec::runtime::{Mount, MountBuilder};
 
 use super::{AGENT_INSIDE, LINK_INSIDE};
-use crate::paths::Paths;
+use crate::paths::{Paths, resolv_conf};
 use crate::settings::{Flavour, Settings};
 
 /// The files of `/proc` that lxcfs answers with the sandbox's own figures.
@@ -41,6 +41,10 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
     if settings.flavour == Flavour::Gvisor {
         mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
         return Ok(mounts);
+    }
+    if settings.resolver.is_some() {
+        let file = resolv_conf(settings);
+        mounts.push(bind(&file, Path::new("/etc/resolv.conf"), &["ro", "nosuid", "nodev", "noexec"])?);
     }
     if let Some(lxcfs) = settings.lxcfs.as_deref().filter(|dir| answers(dir)) {
         for file in LXCFS_FILES {

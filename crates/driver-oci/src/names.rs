@@ -1,0 +1,27 @@
+//! The file inside that says who makes addresses of names.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::paths::resolv_conf;
+use crate::settings::Settings;
+
+/// The resolver is on this host and answers quickly, or says that it cannot: who waits longer waits in vain.
+const OPTIONS: &str = "options timeout:3 attempts:2 edns0";
+
+/// Writes what all sandboxes see as `/etc/resolv.conf`.
+///
+/// In its place at once and whole: sandboxes of an earlier daemon may be looking at the one that is there.
+pub fn write(settings: &Settings) -> io::Result<()> {
+    let Some(resolver) = settings.resolver else { return Ok(()) };
+    let place = resolv_conf(settings);
+    let text = format!("nameserver {resolver}\n{OPTIONS}\n");
+    if fs::read(&place).is_ok_and(|there| there == text.as_bytes()) {
+        return Ok(());
+    }
+    let new = place.with_extension("new");
+    fs::write(&new, text)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+    fs::rename(&new, &place)
+}

@@ -1,0 +1,31 @@
+//! The network namespace of a sandbox that was just started.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use driver::Plug;
+
+use crate::paths::Paths;
+use crate::reap::state_of_child;
+use crate::runtime::first_process;
+
+/// Hands the namespace of the container's first process to the plug.
+///
+/// The runtime is gone and left that process to us: until we wait for it nobody else can have its number. We do so only when
+/// the sandbox is killed, which is another call.
+pub fn plug(paths: &Paths, plug: &Plug) -> io::Result<()> {
+    let pid = first_process(paths).ok_or_else(|| io::Error::other("the runtime named no first process"))?;
+    match state_of_child(pid) {
+        Some('Z' | 'X') => return Err(io::Error::other("the sandbox's first process ended at once")),
+        Some(_) => {}
+        None => return Err(io::Error::other(format!("process {pid} is not a sandbox's first one"))),
+    }
+    let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
+    let (theirs, ours) = (namespace.metadata()?, File::open("/proc/thread-self/ns/net")?.metadata()?);
+    if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) {
+        return Err(io::Error::other("the sandbox has the host's network"));
+    }
+    plug(namespace.as_fd())
+}
