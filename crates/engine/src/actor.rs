@@ -15,6 +15,7 @@
 //! termination commits first: a daemon that dies then finds no record, and removes what is left.
 
 mod entry;
+mod network;
 mod verbs;
 
 pub use verbs::PROCESSES_LOST;
@@ -77,6 +78,8 @@ struct Actor {
     /// What is due waits until then, after it could not be done.
     not_before: TimeMs,
     last_loss: Option<Instant>,
+    /// The network may be under another policy than the recorded one: that could not be put back in force.
+    policy_owed: bool,
     bell: Arc<Notify>,
     status: watch::Sender<Status>,
     leaving: mpsc::UnboundedSender<Work>,
@@ -123,6 +126,7 @@ pub fn spawn(shared: &Arc<Shared>, birth: Birth) -> Status {
         reservation,
         slot: Some(slot),
         last_loss: None,
+        policy_owed: false,
         leaving,
     };
     shared.register(status.record.id.clone(), Handle { requests, status: watcher });
@@ -170,6 +174,10 @@ impl Actor {
                     Some(request) => self.serve(request).await,
                     None => return,
                 },
+                () = tokio::time::sleep(network::RETRY), if self.policy_owed => {
+                    self.enforce().await;
+                    Life::GoesOn
+                }
                 // The engine stops, and the sandbox lives on.
                 () = stopping.cancelled() => return,
             };
@@ -200,6 +208,10 @@ impl Actor {
                 if let Err(error) = &result {
                     self.shared.counters.refusal(error);
                 }
+                let _ = reply.send(result);
+            }
+            Request::Network { change, reply } => {
+                let result = self.change_network(change).await;
                 let _ = reply.send(result);
             }
             Request::Terminate { reason, reply } => {

@@ -3,8 +3,9 @@
 //! Everybody counts where it happens, each in one addition. What there is now is counted by guards, so that nothing that ends
 //! early stays counted.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::EngineError;
 
@@ -20,6 +21,8 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counters {
             $(pub $name: Counter,)*
+            /// Refusals of the network that were told, by the code of their reason.
+            pub network_refusals: ByReason,
         }
 
         impl Counters {
@@ -67,6 +70,25 @@ impl Counter {
 
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Numbers by a reason, of which there are few.
+#[derive(Debug, Default)]
+pub struct ByReason(Mutex<BTreeMap<&'static str, u64>>);
+
+impl ByReason {
+    pub fn add(&self, reason: net::Reason, more: u64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(reason.code()).or_default() += more;
+    }
+
+    pub fn read(&self) -> Vec<(&'static str, u64)> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|(code, count)| (*code, *count))
+            .collect()
     }
 }
 

@@ -8,6 +8,8 @@
 //!                              the host goes
 //! ```
 //!
+//! A sandbox is connected while it starts, and nothing passes before its policy is in force, which settling does last.
+//!
 //! A phase that fails undoes all before it, and answers only when that is done. A daemon that dies half-way leaves things on
 //! the host without a record, which recovery removes. The pool keeps sandboxes in the phase `Started`.
 
@@ -24,6 +26,7 @@ use crate::agent_start::{FIRST_REACH, SETUP_PATIENCE, reach};
 use crate::error::EngineError;
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::{Agent, LinkError};
+use crate::network;
 use crate::settings::Template;
 use crate::shared::Shared;
 use crate::shed::{Removed, discard, shed_one, undo};
@@ -191,7 +194,7 @@ impl Reserved {
                 slot: self.slot,
             }),
             Err(error) => {
-                if undo(shared, &spec.id).await == Removed::NotAll {
+                if undo(shared, &network::guest_of(&spec)).await == Removed::NotAll {
                     self.slot.keep();
                 }
                 Err(error)
@@ -202,7 +205,7 @@ impl Reserved {
 
 async fn bring_up(shared: &Shared, spec: &SandboxSpec) -> Result<Agent, EngineError> {
     shared.driver.create(spec).await?;
-    shared.driver.start(spec).await?;
+    shared.driver.start(spec, Some(network::plug(shared, network::guest_of(spec)))).await?;
     reach(shared, &spec.id, FIRST_REACH).await
 }
 
@@ -246,7 +249,7 @@ impl Started {
                 error => error.into(),
             })?;
         }
-        Ok(())
+        Ok(shared.network.apply(&network::guest_of(&self.spec), &config.network.egress).await?)
     }
 }
 

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecuteRequest, SandboxConfig, SandboxId, SandboxState};
+use api::{ExecuteRequest, NetworkPolicy, SandboxConfig, SandboxId, SandboxState};
 use driver::Driver;
-use rules::{AutoResume, Capacity, Operation, Usage};
+use net::Network;
+use rules::{AutoResume, Capacity, NetworkChange, Operation, Usage};
 use store::Store;
+use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::create::{self, Remember};
@@ -20,9 +22,20 @@ use crate::settings::{EngineSettings, Template};
 use crate::shared::{FindImage, Shared};
 use crate::shelves::PoolState;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
-use crate::{pool, purge};
+use crate::{network, pool, purge, refusals};
 
 const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What an engine stands on.
+pub struct Parts {
+    pub driver: Arc<dyn Driver>,
+    pub store: Arc<dyn Store>,
+    pub network: Arc<dyn Network>,
+    /// What the network refused to sandboxes; nothing where it cannot tell.
+    pub refusals: Option<mpsc::Receiver<net::Refusal>>,
+    pub find_image: FindImage,
+    pub clock: Clock,
+}
 
 /// All sandboxes of this host. Clones are the same engine.
 #[derive(Clone)]
@@ -32,15 +45,13 @@ pub struct Engine {
 
 impl Engine {
     /// Finds what there is, mends what has to be, and is then ready.
-    pub async fn open(
-        driver: Arc<dyn Driver>,
-        store: Arc<dyn Store>,
-        find_image: FindImage,
-        clock: Clock,
-        settings: EngineSettings,
-    ) -> Result<(Self, Recovered), EngineError> {
-        let shared = Arc::new(Shared::new(driver, store, find_image, clock, settings));
+    pub async fn open(parts: Parts, settings: EngineSettings) -> Result<(Self, Recovered), EngineError> {
+        let Parts { driver, store, network, refusals, find_image, clock } = parts;
+        let shared = Arc::new(Shared::new(driver, store, network, find_image, clock, settings));
         let recovered = recover(&shared).await?;
+        if let Some(refusals) = refusals {
+            refusals::start(&shared, refusals);
+        }
         pool::start(&shared);
         purge::start(&shared);
         Ok((Self { shared }, recovered))
@@ -94,6 +105,28 @@ impl Engine {
         let reason = reason.to_owned();
         let asked = self.find(account, id).await?.ask(|reply| Request::Terminate { reason, reply }).await;
         self.or_why_it_ended(account, id, asked).await
+    }
+
+    /// Gives a sandbox another network policy, which is in force and recorded when this answers. Of one that is paused too.
+    pub async fn change_network(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        change: NetworkChange,
+    ) -> Result<Status, EngineError> {
+        let asked = self.find(account, id).await?.ask(|reply| Request::Network { change, reply }).await;
+        self.or_why_it_ended(account, id, asked).await
+    }
+
+    /// The network policy of a sandbox, and what it sent and received.
+    pub async fn network(
+        &self,
+        account: &str,
+        id: &SandboxId,
+    ) -> Result<(NetworkPolicy, net::Usage), EngineError> {
+        let status = self.get(account, id).await?;
+        let usage = self.shared.network.usage(&network::guest(&status.record));
+        Ok((status.record.config.network.clone(), usage))
     }
 
     pub async fn execute(

@@ -30,6 +30,8 @@ pub enum EngineError {
     Agent(#[from] LinkError),
     #[error(transparent)]
     Driver(#[from] DriverError),
+    #[error("the network failed: {0}")]
+    Network(#[from] net::NetError),
     #[error("the store failed: {0}")]
     Store(#[from] StoreError),
     #[error("an engine task ended without an answer")]

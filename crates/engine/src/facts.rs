@@ -4,6 +4,7 @@ use api::SandboxState;
 use rules::{Capacity, Usage};
 
 use crate::counters::Counts;
+use crate::network::guest;
 use crate::shared::Shared;
 use crate::shelves::PoolState;
 
@@ -21,6 +22,10 @@ pub struct Facts {
     pub capacity: Capacity,
     pub usage: Usage,
     pub counts: Counts,
+    /// What the network refused to sandboxes, by the code of the reason.
+    pub network_refusals: Vec<(&'static str, u64)>,
+    /// What sandboxes sent and received, and have open, together.
+    pub traffic: net::Usage,
 }
 
 /// A look at everything; it costs a look at each sandbox's published state.
@@ -42,5 +47,18 @@ pub fn look(shared: &Shared) -> Facts {
         capacity: shared.ledger.capacity(),
         usage: shared.ledger.used(),
         counts: shared.counters.read(),
+        network_refusals: shared.counters.network_refusals.read(),
+        traffic: traffic(shared),
     }
+}
+
+fn traffic(shared: &Shared) -> net::Usage {
+    let mut all = net::Usage::default();
+    for record in shared.records() {
+        let one = shared.network.usage(&guest(&record));
+        all.bytes_out += one.bytes_out;
+        all.bytes_in += one.bytes_in;
+        all.connections += one.connections;
+    }
+    all
 }

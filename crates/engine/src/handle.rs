@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rules::Operation;
+use rules::{NetworkChange, Operation};
 use store::SandboxRecord;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -30,6 +30,11 @@ pub enum Request {
     },
     Resume {
         reply: Reply<ResumeResult>,
+    },
+    /// Another network policy.
+    Network {
+        change: NetworkChange,
+        reply: Reply<Status>,
     },
     Terminate {
         reason: String,

@@ -9,6 +9,7 @@
 //! | paused  | running | a resume that was not committed: it is frozen again |
 //! | running, paused | no process | paused on its disk, and its next event says that its processes are gone |
 //!
+//! Between the removals and the rest the network is brought to agree: every recorded policy is in force before anybody is let in.
 //! A sandbox that cannot be looked at or mended is reported and kept as its record says; its next request tries again.
 
 use std::collections::HashSet;
@@ -22,6 +23,7 @@ use store::{Batch, SandboxRecord};
 
 use crate::actor::{self, Birth, PROCESSES_LOST};
 use crate::error::EngineError;
+use crate::network::guest;
 use crate::shared::Shared;
 
 /// So many are looked at at once.
@@ -54,6 +56,11 @@ pub async fn recover(shared: &Arc<Shared>) -> Result<Recovered, EngineError> {
         })
         .await;
 
+    // What belonged to orphans goes now, and every policy is in force again before anything else happens.
+    let living: Vec<_> =
+        records.iter().map(|record| (guest(record), record.config.network.egress.clone())).collect();
+    shared.network.recover(&living).await?;
+
     let mut taken =
         futures_util::stream::iter(records).map(|record| take_up(shared, record)).buffer_unordered(AT_ONCE);
     while let Some(hold) = taken.next().await {
@@ -78,7 +85,7 @@ async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold
     let hold = match (record.state, presence) {
         // It had lost its processes, and the daemon died while starting it again.
         (SandboxState::Paused, Presence::Paused | Presence::Running) if record.note.is_some() => {
-            mend(&id, shared.driver.stop(&id).await);
+            stop(shared, &record).await;
             Hold::Stopped
         }
         (SandboxState::Paused, Presence::Paused) => Hold::Paused,
@@ -96,13 +103,22 @@ async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold
             Hold::Stopped
         }
     };
+    if hold != Hold::Stopped && !shared.network.is_plugged(&guest(&record)) {
+        tracing::warn!(%id, "a sandbox has lost its link: nothing gets in or out until its processes are started anew");
+    }
     let reservation = shared.ledger.adopt(record.config.resources, hold);
     let slot = shared.ledger.adopt_slot(record.slot);
     actor::spawn(shared, Birth { record, agent: None, reservation, slot });
     Ok(hold)
 }
 
-fn mend(id: &SandboxId, result: Result<(), driver::DriverError>) {
+/// Clears away all but the disk.
+async fn stop(shared: &Shared, record: &SandboxRecord) {
+    mend(&record.id, shared.driver.stop(&record.id).await);
+    mend(&record.id, shared.network.unplug(&guest(record)).await);
+}
+
+fn mend(id: &SandboxId, result: Result<(), impl std::fmt::Display>) {
     if let Err(error) = result {
         tracing::error!(%id, %error, "could not bring a sandbox to the state of its record");
     }
@@ -111,7 +127,7 @@ fn mend(id: &SandboxId, result: Result<(), driver::DriverError>) {
 /// Its processes are gone, with the host or by themselves. Said once: a record that says so already stays as it is.
 async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord, EngineError> {
     // Half of a runtime's container may be left.
-    mend(&record.id, shared.driver.stop(&record.id).await);
+    stop(shared, &record).await;
     if record.state == SandboxState::Paused && record.note.is_some() {
         return Ok(record);
     }

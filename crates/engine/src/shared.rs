@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use api::{SandboxId, SandboxState};
 use driver::Driver;
-use store::Store;
+use net::Network;
+use store::{SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,6 +24,7 @@ pub type FindImage = Arc<dyn Fn(&str) -> Option<Template> + Send + Sync>;
 pub struct Shared {
     pub driver: Arc<dyn Driver>,
     pub store: Arc<dyn Store>,
+    pub network: Arc<dyn Network>,
     pub find_image: FindImage,
     pub clock: Clock,
     pub settings: EngineSettings,
@@ -45,6 +47,7 @@ impl Shared {
     pub fn new(
         driver: Arc<dyn Driver>,
         store: Arc<dyn Store>,
+        network: Arc<dyn Network>,
         find_image: FindImage,
         clock: Clock,
         settings: EngineSettings,
@@ -52,6 +55,7 @@ impl Shared {
         Self {
             driver,
             store,
+            network,
             find_image,
             clock,
             ledger: Arc::new(Ledger::new(settings.capacity, settings.slots)),
@@ -88,6 +92,12 @@ impl Shared {
     pub fn each_state(&self, mut see: impl FnMut(SandboxState)) {
         let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
         registry.values().for_each(|handle| see(handle.status.borrow().state()));
+    }
+
+    /// The published record of each sandbox there is.
+    pub fn records(&self) -> Vec<Arc<SandboxRecord>> {
+        let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
+        registry.values().map(|handle| Arc::clone(&handle.status.borrow().record)).collect()
     }
 
     pub fn count(&self) -> usize {

@@ -1,7 +1,9 @@
 //! Giving sandboxes up that belong to nobody: those that failed to start, and members of the pool that are in the way.
 
-use api::SandboxId;
+use net::Guest;
 
+use crate::error::EngineError;
+use crate::network;
 use crate::shared::Shared;
 use crate::shelves::Started;
 
@@ -9,24 +11,31 @@ use crate::shelves::Started;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
     All,
-    /// What is left keeps its range of user ids until the next recovery.
+    /// What is left keeps its range of user ids, and its address, until the next recovery.
     NotAll,
 }
 
 /// Removes what there is on the host. What resists is left to the next recovery, and said.
-pub async fn undo(shared: &Shared, id: &SandboxId) -> Removed {
-    match shared.driver.destroy(id).await {
+pub async fn undo(shared: &Shared, guest: &Guest) -> Removed {
+    match remove(shared, guest).await {
         Ok(()) => Removed::All,
         Err(error) => {
-            tracing::error!(%id, %error, "could not remove a sandbox that belongs to nobody");
+            tracing::error!(id = %guest.id, %error, "could not remove a sandbox that belongs to nobody");
             Removed::NotAll
         }
     }
 }
 
+/// Removes a sandbox from the host, its processes first, then its network: also where its disk resists.
+pub async fn remove(shared: &Shared, guest: &Guest) -> Result<(), EngineError> {
+    let destroyed = shared.driver.destroy(&guest.id).await;
+    shared.network.unplug(guest).await?;
+    Ok(destroyed?)
+}
+
 /// Gives everything back.
 pub async fn discard(shared: &Shared, started: Started) {
-    if undo(shared, &started.spec.id).await == Removed::NotAll {
+    if undo(shared, &network::guest_of(&started.spec)).await == Removed::NotAll {
         started.slot.keep();
     }
 }

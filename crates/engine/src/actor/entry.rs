@@ -64,7 +64,12 @@ impl Actor {
             Step::ResumeThenRun => {
                 self.resume().await?;
             }
-            Step::Nothing | Step::Run | Step::Pause | Step::Resume | Step::Terminate => {}
+            Step::Nothing
+            | Step::Run
+            | Step::Pause
+            | Step::Resume
+            | Step::Terminate
+            | Step::ChangeNetwork => {}
         }
         self.agent().await
     }

@@ -13,7 +13,8 @@ use super::{Actor, Phase};
 use crate::agent_start::{FIRST_REACH, REACH_AGAIN, SETUP_PATIENCE, reach};
 use crate::error::EngineError;
 use crate::link::{Agent, LinkError};
-use crate::shed::shed_one;
+use crate::network::{guest, plug};
+use crate::shed::{remove, shed_one};
 use crate::status::{PauseResult, ResumeResult, TerminateResult};
 
 /// A killed sandbox's link may end a moment before its last process.
@@ -131,7 +132,10 @@ impl Actor {
             }
             Phase::Running(agent) => Ok(agent.clone()),
             Phase::Stopped => {
-                self.shared.driver.start(&self.spec).await?;
+                let guest = guest(&self.record);
+                let plug = plug(&self.shared, guest.clone());
+                self.shared.driver.start(&self.spec, Some(plug)).await?;
+                self.shared.network.apply(&guest, &self.record.config.network.egress).await?;
                 let agent = reach(&self.shared, self.id(), FIRST_REACH).await?;
                 match agent.make_dirs(&[&self.record.config.workdir], SETUP_PATIENCE).await {
                     Ok(()) => {}
@@ -166,17 +170,24 @@ impl Actor {
     /// After a resume that failed: as it was before.
     async fn put_back(&mut self, before: Hold) {
         let undone = match before {
-            Hold::Stopped => self.shared.driver.stop(self.id()).await,
+            Hold::Stopped => self.stop().await,
             Hold::Paused | Hold::Running => match self.shared.driver.inspect(self.id()).await {
-                Ok(Presence::Running) => self.shared.driver.pause(self.id()).await,
+                Ok(Presence::Running) => self.shared.driver.pause(self.id()).await.map_err(Into::into),
                 Ok(_) => Ok(()),
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             },
         };
         if let Err(error) = undone {
             tracing::error!(id = %self.id(), %error, "could not undo a resume that failed");
         }
         self.reservation.lower(before);
+    }
+
+    /// Clears away all but the disk. The network goes also where something else resists.
+    async fn stop(&self) -> Result<(), EngineError> {
+        let stopped = self.shared.driver.stop(self.id()).await;
+        self.shared.network.unplug(&guest(&self.record)).await?;
+        Ok(stopped?)
     }
 
     pub(super) async fn terminate(&mut self, reason: &str) -> Result<TerminateResult, EngineError> {
@@ -200,17 +211,17 @@ impl Actor {
         Ok(TerminateResult { id: self.id().clone(), terminated_at: now, total_runtime_ms })
     }
 
-    /// Its range of user ids is given out again only when nothing of it is left.
+    /// Its range of user ids and its address are given out again only when nothing of it is left.
     fn remove_in_background(&mut self) {
         let shared = Arc::clone(&self.shared);
-        let id = self.id().clone();
+        let guest = guest(&self.record);
         let lease = self.slot.take();
         self.shared.tasks.spawn(async move {
             for attempt in 1..=REMOVALS {
-                match shared.driver.destroy(&id).await {
+                match remove(&shared, &guest).await {
                     Ok(()) => return,
                     Err(error) => {
-                        tracing::error!(%id, %error, attempt, "could not remove a terminated sandbox");
+                        tracing::error!(id = %guest.id, %error, attempt, "could not remove a terminated sandbox");
                     }
                 }
                 // Past the last attempt, or when the engine stops, it is left to the next recovery.
@@ -267,7 +278,7 @@ impl Actor {
         self.phase = Phase::Stopped;
         self.shared.counters.processes_lost.add(1);
         self.reservation.lower(Hold::Stopped);
-        if let Err(error) = self.shared.driver.stop(self.id()).await {
+        if let Err(error) = self.stop().await {
             tracing::error!(id = %self.id(), %error, "could not clear away after lost processes");
         }
         let now = self.shared.clock.now();

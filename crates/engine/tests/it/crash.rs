@@ -10,14 +10,11 @@ use driver::Presence;
 use driver::fake::{FakeDriver, Fault};
 use store::{MemoryStore, Store};
 
-use crate::world::{START, World, settle, with_pool};
+use crate::network::fake::FakeNetwork;
+use crate::world::{START, World, runtime, settle, with_pool};
 
 /// What was acknowledged before the end.
 type Heard = Arc<Mutex<BTreeMap<api::SandboxId, SandboxState>>>;
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
-}
 
 /// Two clients, each with a sandbox through its whole life; what is under way counts as unheard of.
 async fn live(world: &World, heard: &Heard) {
@@ -45,21 +42,34 @@ async fn live(world: &World, heard: &Heard) {
     tokio::join!(client(), client());
 }
 
+/// Whose steps are counted.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Driver,
+    Network,
+}
+
 /// Dies in the step after so many; whether it had come to its end before.
-fn dies_after(steps: usize, fault: Fault) -> bool {
+fn dies_after(of: Of, steps: usize, fault: Fault) -> bool {
     let (driver, store, heard) = (FakeDriver::new(), MemoryStore::new(), Heard::default());
-    driver.answer_only(steps, fault);
+    let network = FakeNetwork::beside(&driver);
+    match of {
+        Of::Driver => driver.answer_only(steps, fault),
+        Of::Network => network.answer_only(steps, fault),
+    }
     let first = runtime();
     let finished = first.block_on(async {
-        let world = World::over(driver.clone(), store.clone(), with_pool(1), START).await;
+        let opening = World::over_all(driver.clone(), store.clone(), network.clone(), with_pool(1), START);
         // Time passes only when nothing else can happen.
-        tokio::time::timeout(Duration::from_millis(100), live(&world, &heard)).await.is_ok()
+        let living = async { live(&opening.await, &heard).await };
+        tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
     });
     drop(first);
     driver.answer_all();
+    network.answer_all();
     runtime().block_on(async {
         let pool = with_pool(0);
-        let world = World::over(driver, store, pool, START.after(1000)).await;
+        let world = World::over_all(driver, store, network, pool, START.after(1000)).await;
         settle().await;
         let heard = heard.lock().unwrap().clone();
         for (id, state) in &heard {
@@ -69,6 +79,9 @@ fn dies_after(steps: usize, fault: Fault) -> bool {
         let traces = world.driver.traces();
         let records = world.store.living().await.unwrap();
         assert_eq!(traces.len(), records.len(), "after {steps} steps: {traces:?} and {records:?}");
+        let connected = world.network.links();
+        assert_eq!(connected.len(), records.len(), "after {steps} steps of the {of:?}: {connected:?}");
+        assert_eq!(world.network.policies(), records.len(), "after {steps} steps of the {of:?}");
         for record in records {
             let wanted =
                 if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running };
@@ -82,8 +95,11 @@ fn dies_after(steps: usize, fault: Fault) -> bool {
 
 #[test]
 fn whenever_the_daemon_dies_what_it_said_holds_and_nothing_is_left() {
-    for fault in [Fault::Before, Fault::After] {
-        let steps = (0..500).find(|steps| dies_after(*steps, fault)).expect("the clients come to an end");
-        assert!(steps > 10, "only {steps} steps were tried");
+    for (of, most) in [(Of::Driver, 10), (Of::Network, 5)] {
+        for fault in [Fault::Before, Fault::After] {
+            let dies = |steps: &usize| dies_after(of, *steps, fault);
+            let steps = (0..500).find(dies).expect("the clients come to an end");
+            assert!(steps > most, "only {steps} steps of the {of:?} were tried");
+        }
     }
 }

@@ -8,6 +8,7 @@ mod deadlines;
 mod faults;
 mod hostile;
 mod model;
+mod network;
 mod pool;
 mod queue;
 mod remember;

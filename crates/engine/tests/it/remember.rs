@@ -209,12 +209,15 @@ fn whenever_the_daemon_dies_there_is_never_a_sandbox_without_its_answer_nor_two(
 async fn a_list_after_an_answer_shows_what_it_said() {
     let directory = tempfile::tempdir().unwrap();
     let sqlite = Arc::new(store::SqliteStore::open(directory.path().join("s.db")).unwrap());
-    let find = Arc::new(|_: &str| None);
-    let clock = engine::Clock::runtime(START);
-    let (engine, _) =
-        engine::Engine::open(Arc::new(FakeDriver::new()), sqlite.clone(), find, clock, settings())
-            .await
-            .unwrap();
+    let parts = engine::Parts {
+        driver: Arc::new(FakeDriver::new()),
+        store: sqlite.clone(),
+        network: Arc::new(net::NoNetwork),
+        refusals: None,
+        find_image: Arc::new(|_: &str| None),
+        clock: engine::Clock::runtime(START),
+    };
+    let (engine, _) = engine::Engine::open(parts, settings()).await.unwrap();
     let shows = async |id: &api::SandboxId, state: api::SandboxState| {
         let page = store::Page { limit: 100, offset: 0 };
         let of = |state| store::Filter { account: "test".to_owned(), state, ..Default::default() };

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, Resources, SandboxConfig, SandboxId, SandboxState};
 use driver::fake::FakeDriver;
-use engine::{Clock, Engine, EngineError, EngineSettings, PoolTarget, Recovered, Template};
+use engine::{Clock, Engine, EngineError, EngineSettings, Parts, PoolTarget, Recovered, Template};
 use rules::{Capacity, TimeMs};
 use store::{MemoryStore, Store, StoreError};
+use tokio::sync::mpsc;
+
+use crate::network::fake::FakeNetwork;
 
 pub const IMAGE: &str = "test:1";
 pub const START: TimeMs = TimeMs(1_700_000_000_000);
@@ -69,6 +72,8 @@ pub struct World {
     pub engine: Engine,
     pub clock: Clock,
     pub recovered: Recovered,
+    pub network: FakeNetwork,
+    pub refusals: mpsc::Sender<net::Refusal>,
 }
 
 impl World {
@@ -83,13 +88,29 @@ impl World {
         settings: EngineSettings,
         start: TimeMs,
     ) -> Self {
+        let network = FakeNetwork::beside(&driver);
+        Self::over_all(driver, store, network, settings, start).await
+    }
+
+    pub async fn over_all(
+        driver: FakeDriver,
+        store: MemoryStore,
+        network: FakeNetwork,
+        settings: EngineSettings,
+        start: TimeMs,
+    ) -> Self {
         let clock = Clock::runtime(start);
-        let find = Arc::new(|name: &str| (name == IMAGE).then(template));
-        let (engine, recovered) =
-            Engine::open(Arc::new(driver.clone()), Arc::new(store.clone()), find, clock, settings)
-                .await
-                .unwrap();
-        Self { driver, store, engine, clock, recovered }
+        let (refusals, told) = mpsc::channel(2000);
+        let parts = Parts {
+            driver: Arc::new(driver.clone()),
+            store: Arc::new(store.clone()),
+            network: Arc::new(network.clone()),
+            refusals: Some(told),
+            find_image: Arc::new(|name: &str| (name == IMAGE).then(template)),
+            clock,
+        };
+        let (engine, recovered) = Engine::open(parts, settings).await.unwrap();
+        Self { driver, store, engine, clock, recovered, network, refusals }
     }
 
     pub async fn create(&self) -> SandboxId {
@@ -161,8 +182,28 @@ impl World {
         settle().await;
         assert_eq!(self.driver.traces(), Default::default());
         assert_eq!((self.used(), self.engine.living()), ((0, 0, 0), 0));
+        assert_eq!((self.network.links(), self.network.policies()), (Vec::new(), 0));
         assert_eq!(self.driver.violations(), Vec::<String>::new());
+        assert_eq!(self.network.violations(), Vec::<String>::new());
     }
+}
+
+/// What one daemon does before it dies, and another that takes over.
+pub fn two_daemons<T>(
+    first: (EngineSettings, impl AsyncFnOnce(&World) -> T),
+    second: (EngineSettings, impl AsyncFnOnce(&World, T)),
+) {
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    let network = FakeNetwork::beside(&driver);
+    let open = async |settings, start| {
+        World::over_all(driver.clone(), store.clone(), network.clone(), settings, start).await
+    };
+    let known = runtime().block_on(async { first.1(&open(first.0, START).await).await });
+    runtime().block_on(async { second.1(&open(second.0, START.after(HOUR)).await, known).await });
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
 /// Lets everything come to rest that needs no time, or next to none.

@@ -1,0 +1,181 @@
+//! A network of memory. Each step can be made to fail, and the daemon to die before it or after.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use api::{EgressPolicy, SandboxId};
+use async_trait::async_trait;
+use driver::fake::{FakeDriver, Fault, Verb};
+use net::{Guest, NetError, Network, Usage};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Recover,
+    Plug,
+    Apply,
+    Unplug,
+}
+
+/// A call, and the last verb of the driver before it that was for the same sandbox.
+pub type Call = (Step, Option<Verb>);
+
+/// Clones are the same network.
+#[derive(Clone, Default)]
+pub struct FakeNetwork {
+    driver: FakeDriver,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<(SandboxId, Call)>,
+    steps: usize,
+    links: BTreeMap<SandboxId, u32>,
+    policies: BTreeMap<SandboxId, EgressPolicy>,
+    faults: VecDeque<(Step, Fault)>,
+    last: Option<(usize, Fault)>,
+    dead: bool,
+    violations: Vec<String>,
+}
+
+impl FakeNetwork {
+    /// One beside a driver, which dies with it.
+    pub fn beside(driver: &FakeDriver) -> Self {
+        Self { driver: driver.clone(), state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn fail_next(&self, step: Step, fault: Fault) {
+        self.state().faults.push_back((step, fault));
+    }
+
+    /// So many steps are answered; in the next the daemon dies.
+    pub fn answer_only(&self, steps: usize, next: Fault) {
+        self.state().last = Some((steps, next));
+    }
+
+    pub fn answer_all(&self) {
+        let mut state = self.state();
+        (state.last, state.dead) = (None, false);
+    }
+
+    pub fn links(&self) -> Vec<SandboxId> {
+        self.state().links.keys().cloned().collect()
+    }
+
+    pub fn policy(&self, id: &SandboxId) -> Option<EgressPolicy> {
+        self.state().policies.get(id).cloned()
+    }
+
+    pub fn policies(&self) -> usize {
+        self.state().policies.len()
+    }
+
+    pub fn calls_of(&self, id: &SandboxId) -> Vec<Call> {
+        self.state().calls.iter().filter(|(called, _)| called == id).map(|(_, call)| *call).collect()
+    }
+
+    pub fn violations(&self) -> Vec<String> {
+        self.state().violations.clone()
+    }
+
+    /// Notes the step and does it, unless it is to fail. `None`: nobody will hear of it any more.
+    fn step(
+        &self,
+        step: Step,
+        guest: Option<&Guest>,
+        work: impl FnOnce(&mut State),
+    ) -> Option<Result<(), NetError>> {
+        let before = guest.and_then(|guest| {
+            let calls = self.driver.log().into_iter().rev();
+            calls.filter(|(_, id)| *id == guest.id).map(|(verb, _)| verb).find(|verb| *verb != Verb::Inspect)
+        });
+        let mut state = self.state();
+        if state.dead {
+            return None;
+        }
+        state.steps += 1;
+        if let Some(guest) = guest {
+            state.calls.push((guest.id.clone(), (step, before)));
+        }
+        if let Some((last, fault)) = state.last
+            && state.steps > last
+        {
+            if fault == Fault::After {
+                work(&mut state);
+            }
+            state.dead = true;
+            self.driver.answer_only(0, Fault::Before);
+            return None;
+        }
+        let fault = state.faults.iter().position(|(faulty, _)| *faulty == step);
+        let fault = fault.and_then(|index| state.faults.remove(index)).map(|(_, fault)| fault);
+        if fault != Some(Fault::Before) {
+            work(&mut state);
+        }
+        Some(if fault.is_some() { Err(NetError::new("step", "a test wants it so")) } else { Ok(()) })
+    }
+}
+
+#[async_trait]
+impl Network for FakeNetwork {
+    async fn recover(&self, living: &[(Guest, EgressPolicy)]) -> Result<(), NetError> {
+        let work = |state: &mut State| {
+            state
+                .links
+                .retain(|id, slot| living.iter().any(|(guest, _)| guest.id == *id && guest.slot == *slot));
+            state.policies =
+                living.iter().map(|(guest, policy)| (guest.id.clone(), policy.clone())).collect();
+        };
+        match self.step(Step::Recover, None, work) {
+            Some(done) => done,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn plug(&self, guest: &Guest, _namespace: BorrowedFd<'_>) -> Result<(), NetError> {
+        let work = |state: &mut State| {
+            if state.links.iter().any(|(id, slot)| *slot == guest.slot && *id != guest.id) {
+                state.violations.push(format!("slot {} has two sandboxes", guest.slot));
+            }
+            state.links.insert(guest.id.clone(), guest.slot);
+        };
+        // What happens after the end of the daemon comes to nothing: the driver does not answer any more.
+        self.step(Step::Plug, Some(guest), work).unwrap_or(Err(NetError::new("plug", "the daemon is dead")))
+    }
+
+    async fn apply(&self, guest: &Guest, policy: &EgressPolicy) -> Result<(), NetError> {
+        let work = |state: &mut State| {
+            state.policies.insert(guest.id.clone(), policy.clone());
+        };
+        match self.step(Step::Apply, Some(guest), work) {
+            Some(done) => done,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn unplug(&self, guest: &Guest) -> Result<(), NetError> {
+        let work = |state: &mut State| {
+            state.links.remove(&guest.id);
+            state.policies.remove(&guest.id);
+        };
+        match self.step(Step::Unplug, Some(guest), work) {
+            Some(done) => done,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn usage(&self, guest: &Guest) -> Usage {
+        Usage { bytes_out: u64::from(guest.slot) + 1, bytes_in: 2, connections: 3 }
+    }
+
+    async fn close(&self) {}
+
+    async fn retire(&self) -> Result<(), NetError> {
+        Ok(())
+    }
+}
