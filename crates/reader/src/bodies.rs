@@ -1,7 +1,10 @@
-//! The bodies of create (section 4.1) and execute (section 4.7).
+//! The bodies of create (section 4.1) and execute (section 4.7), and of a change of the network policy.
 
 use api::{ExecuteRequest, SandboxConfig};
-use rules::{ConfigError, ConfigRules, CreateInput, ExecuteInput, ExecuteRefusal, ExecuteRules, Integer};
+use rules::{
+    ConfigError, ConfigRules, CreateInput, ExecuteInput, ExecuteRefusal, ExecuteRules, Integer,
+    NetworkChange, NetworkInput,
+};
 
 use crate::Refusal;
 use crate::fields::Fields;
@@ -32,15 +35,27 @@ pub fn create(body: &[u8], rules: &ConfigRules) -> Result<SandboxConfig, Refusal
         input.disk_mb = resources.integer("diskMb")?;
     }
     if let Some(network) = fields.object("network", NETWORK)? {
-        if let Some(egress) = network.object("egress", EGRESS)? {
-            input.egress_allow = egress.texts("allow")?;
-            input.egress_default = egress.text("default")?;
-        }
-        if let Some(ingress) = network.object("ingress", INGRESS)? {
-            input.ingress_allow_ports = ingress.integers("allowPorts")?;
-        }
+        input.network = policy(&network)?;
     }
     rules::sandbox_config(input, rules).map_err(|error| readable(error).into())
+}
+
+/// Reads a body that changes a network policy: what stands at `network` in a body of create.
+pub fn network(body: &[u8], rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
+    let input = policy(&Fields::of_body(body, NETWORK)?)?;
+    rules::network_change(input, rules).map_err(|error| readable(error).into())
+}
+
+fn policy(network: &Fields<'_>) -> Result<NetworkInput, Refusal> {
+    let mut input = NetworkInput::default();
+    if let Some(egress) = network.object("egress", EGRESS)? {
+        input.egress_allow = egress.texts("allow")?;
+        input.egress_default = egress.text("default")?;
+    }
+    if let Some(ingress) = network.object("ingress", INGRESS)? {
+        input.ingress_allow_ports = ingress.integers("allowPorts")?;
+    }
+    Ok(input)
 }
 
 /// Reads a body of execute and puts the defaults in.

@@ -13,7 +13,7 @@ mod query;
 
 use rules::{ConfigError, QueryError};
 
-pub use bodies::{create, execute};
+pub use bodies::{create, execute, network};
 pub use headers::{json_content, wants_stream};
 pub use query::{list, path_segment};
 

@@ -350,6 +350,49 @@ fn a_bad_execute_is_told_its_field_and_what_is_allowed() {
 }
 
 #[test]
+fn a_change_of_the_network_is_read_as_strictly_as_a_create() {
+    let changed = |body: &str| network(body.as_bytes(), &ConfigRules::default());
+    let change =
+        changed(r#"{"egress":{"allow":["example.com"],"other":1},"ingress":{"allowPorts":[3e3]},"x":null}"#);
+    let policy = change.unwrap().of(&api::NetworkPolicy::default());
+    assert_eq!(
+        (policy.egress.allow, policy.egress.default),
+        (vec!["example.com".to_owned()], EgressDefault::Allow)
+    );
+    assert_eq!(policy.ingress, Some(IngressPolicy { allow_ports: vec![3000] }));
+    for nothing in ["{}", r#"{"egress":{}}"#, r#"{"ingress":{}}"#] {
+        assert_eq!(changed(nothing).unwrap(), rules::NetworkChange::default(), "{nothing}");
+    }
+    for (body, expected, message) in [
+        ("", "INVALID_REQUEST", "the body is empty; it has to be a JSON object"),
+        ("[]", "INVALID_REQUEST", "body is an array; allowed is an object"),
+        (r#"{"egress":null}"#, "INVALID_REQUEST", "egress is null; allowed is an object"),
+        (
+            r#"{"egress":{"allow":"x"}}"#,
+            "INVALID_REQUEST",
+            "egress.allow is the string 'x'; allowed is an array",
+        ),
+        (
+            r#"{"egress":{"allow":[1]}}"#,
+            "INVALID_REQUEST",
+            "egress.allow[0] is the number 1; allowed is a string",
+        ),
+        (r#"{"egress":{"default":true}}"#, "INVALID_REQUEST", "egress.default is true; allowed is a string"),
+        (r#"{"egress":{},"egress":{}}"#, "INVALID_REQUEST", "egress is given twice"),
+        (
+            r#"{"egress":{"allow":["1.2.3.4"]}}"#,
+            "INVALID_CONFIG",
+            "egress.allow[0] is '1.2.3.4'; allowed is a domain",
+        ),
+        (r#"{"ingress":{"allowPorts":[1e99]}}"#, "INVALID_CONFIG", "ingress.allowPorts[0] is above 10^38"),
+    ] {
+        let refusal = changed(body).unwrap_err();
+        assert_eq!(code(&refusal), expected, "{body}");
+        assert!(refusal.to_string().starts_with(message), "{body}: {refusal}");
+    }
+}
+
+#[test]
 fn messages_are_short_whatever_came() {
     let long = "ß".repeat(500_000);
     for body in [

@@ -1,5 +1,7 @@
 //! Puts the parts together. The only place that names a driver.
 
+pub mod network;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,8 +9,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use driver_oci::{OciDriver, Settings};
-use engine::{Clock, Engine, EngineSettings, PoolTarget, Template};
+use engine::{Clock, Engine, EngineSettings, Parts, PoolTarget, Template};
 use image::{Catalogue, Image, Images};
+use net::Network;
 use rules::{ConfigRules, CreateInput, Host, Overcommit, sandbox_config};
 use store::SqliteStore;
 
@@ -31,11 +34,23 @@ pub struct Scope {
     pub slots: u32,
 }
 
+/// What the server has.
+pub fn server_scope(config: &Config) -> Scope {
+    Scope {
+        data_dir: config.data_dir.clone(),
+        run_dir: config.run_dir.clone(),
+        cgroup_parent: config.runtime.cgroup_parent.clone(),
+        uid_base: config.runtime.uid_base,
+        slots: config.runtime.uid_slots,
+    }
+}
+
 /// An engine and what it stands on.
 pub struct Opened {
     pub engine: Engine,
     pub driver: OciDriver,
     pub store: Arc<SqliteStore>,
+    pub network: Arc<dyn Network>,
 }
 
 /// Whether sandboxes are kept ready. Only a server has use for them.
@@ -48,7 +63,10 @@ pub enum Pool {
 /// An engine on the host's own parts.
 pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: Pool) -> Result<Opened> {
     make_private_dir(&scope.data_dir)?;
-    let driver = OciDriver::new(driver_settings(config, scope)?)?;
+    let mut walls = driver_settings(config, scope)?;
+    let connected = network::connect(config, scope, walls.flavour).await?;
+    walls.resolver = connected.resolver;
+    let driver = OciDriver::new(walls)?;
     let store = Arc::new(SqliteStore::open(scope.data_dir.join(STORE))?);
     let found = images.clone();
     let find = Arc::new(move |name: &str| found.get(name).map(|image| template(&image)));
@@ -61,11 +79,18 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         terminated_retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
         slots: scope.slots,
     };
-    let (engine, recovered) =
-        Engine::open(Arc::new(driver.clone()), Arc::clone(&store) as _, find, Clock::System, settings)
-            .await?;
+    let network = connected.network;
+    let parts = Parts {
+        driver: Arc::new(driver.clone()),
+        store: Arc::clone(&store) as _,
+        network: Arc::clone(&network),
+        refusals: connected.refusals,
+        find_image: find,
+        clock: Clock::System,
+    };
+    let (engine, recovered) = Engine::open(parts, settings).await?;
     tracing::info!(?recovered, "the engine is ready");
-    Ok(Opened { engine, driver, store })
+    Ok(Opened { engine, driver, store, network })
 }
 
 /// Members have the size of a create that names none: only such a create is served by them.
@@ -144,6 +169,7 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
         pids_max: config.runtime.pids_max,
         memory_max_mb: Some(total_memory_mb()? / 100 * MEMORY_PERCENT),
         lxcfs: lxcfs(config)?,
+        resolver: None,
     })
 }
 

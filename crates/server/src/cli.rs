@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use api::SandboxId;
 use clap::{Args, Parser, Subcommand};
 use rules::Scopes;
+
+use crate::explain::Target;
 
 /// Isolated Linux sandboxes on this machine.
 #[derive(Debug, Parser)]
@@ -40,6 +43,9 @@ pub enum Verb {
     Doctor,
     /// Run one command in a sandbox of its own, without a server, and remove it
     Run(RunArguments),
+    /// Explain what a sandbox may reach
+    #[command(subcommand)]
+    Egress(EgressVerb),
     /// List, fetch and remove images
     #[command(subcommand)]
     Image(ImageVerb),
@@ -95,6 +101,24 @@ pub enum KeyVerb {
         /// The key's identifier, as 'key list' shows it
         id: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EgressVerb {
+    /// Say whether a sandbox may reach a host, and why. Exits with 0 if it may and with 1 if not
+    Check(EgressCheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct EgressCheckArguments {
+    /// Id of the sandbox
+    pub id: SandboxId,
+    /// A name or an address, and a port if it is not 443: example.com, example.com:8080
+    #[arg(value_name = "HOST[:PORT]")]
+    pub target: Target,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod config_reference;
+pub mod egress;
 pub mod image;
 pub mod key;
 pub mod openapi;

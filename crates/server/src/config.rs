@@ -4,6 +4,7 @@
 //! that is silently off.
 
 mod check;
+mod egress;
 mod keys;
 mod reference;
 #[cfg(test)]
@@ -19,7 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::cli::{Global, ServeArguments};
 
 pub use reference::reference;
-pub use values::{Config, Http, Log, LogFormat, Tls};
+pub use values::{Config, Http, Log, LogFormat, NetworkKind, Tls};
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";
 

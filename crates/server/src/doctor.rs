@@ -3,6 +3,7 @@
 //! Looks and tries, changes nothing that stays. Exits with 1 if sandboxes cannot run here.
 
 mod checks;
+mod network;
 mod trial;
 
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ impl Finding {
 /// Prints the report.
 pub fn run(config: &Config) -> ExitCode {
     let mut findings = checks::all(config);
+    findings.extend(network::all(config));
     // What is known to be missing would only fail again, less clearly.
     if findings.iter().all(|finding| finding.verdict != Verdict::Bad) {
         findings.push(trial::file_systems(config));

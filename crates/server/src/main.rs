@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod doctor;
 mod error;
+mod explain;
 mod first_key;
 mod keyring;
 mod layers;
@@ -69,6 +70,7 @@ async fn carry_out(config: &Config, verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Key(verb) => commands::key::run(config, verb).await,
         Verb::Doctor => Ok(doctor::run(config)),
         Verb::Run(arguments) => commands::run::run(config, arguments).await,
+        Verb::Egress(verb) => commands::egress::run(config, verb).await,
         Verb::Image(verb) => commands::image::run(config, verb).await,
         Verb::Openapi => commands::openapi::run(),
         Verb::Config(ConfigVerb::Reference) => commands::config_reference::run(),

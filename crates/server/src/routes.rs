@@ -10,6 +10,7 @@ mod execute;
 mod get;
 mod health;
 mod list;
+mod network;
 mod openapi;
 mod pause;
 mod read;
@@ -47,6 +48,7 @@ fn endpoints(service: Arc<Service>) -> Router {
         .route("/v1/sandboxes/{id}", get(get::get).delete(terminate::terminate))
         .route("/v1/sandboxes/{id}/pause", post(pause::pause))
         .route("/v1/sandboxes/{id}/resume", post(resume::resume))
+        .route("/v1/sandboxes/{id}/network", get(network::get).patch(network::change))
         .route("/v1/sandboxes/{id}/execute", post(execute::execute))
         .route("/docs", get(docs::page))
         .route("/docs/", get(docs::page))

@@ -18,14 +18,15 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 18] = [
+const LAYERS: [Layer; 19] = [
     layer("api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["api"], &[]),
     layer("store", &["api", "rules"], &[]),
     layer("reader", &["api", "rules"], &[]),
     layer("image", &["api", "rules"], &[]),
-    layer("net", &["api", "rules"], &[]),
+    layer("egress", &["api", "rules"], &[]),
+    layer("net", &["api", "rules", "egress"], &[]),
     layer("driver", &["api", "rules", "guest-proto"], &[]),
     layer("driver-oci", &["api", "rules", "driver"], &["guest-proto"]),
     layer("engine", &["api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
@@ -51,6 +52,7 @@ const ANY: &[&str] = &[
     "rules",
     "store",
     "image",
+    "egress",
     "net",
     "driver",
     "driver-oci",

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use api::{ExecuteRequest, SandboxConfig, SandboxId};
 use driver::Driver;
 use engine::{Engine, Execution, ExecutionEvent, Finished, Template};
+use net::Guest;
 use rules::{ConfigRules, CreateInput, sandbox_config};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -49,7 +50,7 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
         tracing::info!("{stand_in}");
     }
     let (_lock, scope) = take_place(config)?;
-    let Opened { engine, driver, .. } = open_engine(config, &images, &scope, Pool::None).await?;
+    let Opened { engine, driver, network, .. } = open_engine(config, &images, &scope, Pool::None).await?;
     let code = tokio::select! {
         code = create_and_execute(&engine, sandbox, template(&image), request) => code,
         stopped = told_to_stop() => stopped.map(ExitCode::from),
@@ -58,8 +59,13 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
     engine.shutdown().await;
     for id in driver.list().await? {
         driver.destroy(&id).await?;
+        for slot in 0..SLOTS_PER_PLACE {
+            network.unplug(&Guest { id: id.clone(), slot }).await?;
+        }
     }
     driver.retire().await?;
+    network.close().await;
+    network.retire().await?;
     code
 }
 

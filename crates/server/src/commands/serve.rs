@@ -15,10 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use engine::Engine;
+use net::Network;
 use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{Pool, Scope, images_lock, make_private_dir, open_engine, open_images};
+use crate::app::{Pool, images_lock, make_private_dir, open_engine, open_images, server_scope};
 use crate::cli::ServeArguments;
 use crate::config::Config;
 use crate::first_key::first_key;
@@ -57,7 +59,8 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
             }
         }
     }
-    let opened = open_engine(config, &images, &scope(config), Pool::AsConfigured).await?;
+    let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
+    let network = opened.network;
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
     let service = parts::service(config, opened.engine, opened.store, images).await?;
     let served = CancellationToken::new();
@@ -86,7 +89,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         // A key that is revoked while the last requests are served is refused until the end.
         served.cancel();
         service.images.close().await;
-        service.engine.shutdown().await;
+        leave(&service.engine, network.as_ref()).await;
         tending.await.context("the task that tends keys and limits")
     };
     tokio::select! {
@@ -97,12 +100,14 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn scope(config: &Config) -> Scope {
-    Scope {
-        data_dir: config.data_dir.clone(),
-        run_dir: config.run_dir.clone(),
-        cgroup_parent: config.runtime.cgroup_parent.clone(),
-        uid_base: config.runtime.uid_base,
-        slots: config.runtime.uid_slots,
+/// Sandboxes that live on keep what lets them through, and above all what does not. Where none does, nothing of it stays.
+async fn leave(engine: &Engine, network: &dyn Network) {
+    let living = engine.living();
+    engine.shutdown().await;
+    network.close().await;
+    if living == 0
+        && let Err(error) = network.retire().await
+    {
+        tracing::warn!(%error, "something of the network stays on this host");
     }
 }

@@ -25,6 +25,7 @@ impl Config {
         self.check_capacity()?;
         self.check_limits()?;
         self.check_runtime()?;
+        self.egress.check(self.runtime.uid_slots)?;
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
         }

@@ -44,7 +44,7 @@ struct Table {
     free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-const TABLES: [Table; 10] = [
+const TABLES: [Table; 11] = [
     Table {
         name: "",
         about: "Where things are.",
@@ -187,6 +187,33 @@ const TABLES: [Table; 10] = [
                 "lxcfs",
                 "`\"auto\"`, `\"off\"` or directory",
                 "A running lxcfs shows programs inside the sandbox's own memory and processors.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "egress",
+        about: "What sandboxes reach; see [network.md](network.md). Private, link-local and metadata addresses, this host and other sandboxes are closed to every sandbox, whatever its policy says.",
+        rows: &[
+            (
+                "network",
+                "`\"nftables\"` or `\"none\"`",
+                "`\"nftables\"` connects sandboxes with links and rules of this host's kernel, and holds each to its policy. `\"none\"` leaves them their loopback alone. Under gVisor they have that alone too.",
+            ),
+            (
+                "resolver",
+                "`\"system\"`, address, or list of addresses",
+                "Who is asked for the addresses of names, as `192.0.2.53` or `192.0.2.53:5353`. `\"system\"` asks whom `/etc/resolv.conf` of this host names. Sandboxes themselves reach no other resolver than the daemon's.",
+            ),
+            (
+                "allow_private",
+                "list of networks",
+                "What is open although it is private, as `10.1.0.0/16` or `192.168.1.7`. An address of this host has to be named alone. Names still go by each sandbox's policy.",
+            ),
+            (
+                "pool",
+                "`\"auto\"` or network",
+                "IPv4 network that sandboxes have their addresses from, with at least `runtime.uid_slots` and 3 addresses. It may overlap no other network of this host. `\"auto\"` finds one in `10.64.0.0/10` and keeps to it.",
             ),
         ],
         free: None,

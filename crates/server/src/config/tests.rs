@@ -1,5 +1,7 @@
 //! Reading, defaults, bounds.
 
+use net::{Pool, Upstreams};
+
 use super::values::{LogFormat, Tls};
 use super::*;
 
@@ -89,6 +91,18 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
         ("[limits]\nread_per_minute = 1000001", "limits.read_per_minute", "0 to 1000000"),
         ("[log]\nlevel = \"loud=very\"", "log.level", "error, warn"),
         ("[metrics]\nlisten = \"x\"", "metrics.listen", "port"),
+        ("[egress]\nresolver = \"dns.example\"", "egress.resolver", "192.0.2.53:5353"),
+        (
+            "[egress]\nresolver = [\"192.0.2.1\", \"192.0.2.1:0\"]",
+            "egress.resolver is '192.0.2.1:0'",
+            "with a port",
+        ),
+        ("[egress]\nresolver = []", "egress.resolver is []", "system"),
+        ("[egress]\nallow_private = [\"intranet\"]", "egress.allow_private has 'intranet'", "10.1.0.0/16"),
+        ("[egress]\nallow_private = [\"fd00::/8\"]", "egress.allow_private", "IPv4"),
+        ("[egress]\nallow_private = [\"10.1.2.3/16\"]", "egress.allow_private", "did you mean 10.1.0.0/16?"),
+        ("[egress]\npool = \"10.200.0.0\"", "egress.pool", "auto"),
+        ("[egress]\npool = \"10.200.0.0/24\"", "has 256 addresses", "allowed is /20 or wider"),
         ("[pool]\n\"a:1\" = 5000", "pool.\"a:1\"", "0 to 1000"),
     ];
     for (text, one, two) in cases {
@@ -102,6 +116,8 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
 fn a_choice_that_is_not_there_names_those_that_are() {
     let error = parse("[http]\ntls = \"on\"").unwrap_err().to_string();
     assert!(error.contains("self-signed") && error.contains("on"), "{error}");
+    let error = parse("[egress]\nnetwork = \"host\"").unwrap_err().to_string();
+    assert!(error.contains("nftables") && error.contains("none"), "{error}");
     let error = parse("[log]\nformat = \"xml\"").unwrap_err().to_string();
     assert!(error.contains("text") && error.contains("json"), "{error}");
 }
@@ -136,4 +152,30 @@ fn a_service_elsewhere_keeps_apart() {
     let mut own = Config { data_dir: "/srv/one".into(), run_dir: "/run/own".into(), ..Config::default() };
     own.keep_apart();
     assert_eq!(own.run_dir, std::path::Path::new("/run/own"));
+}
+
+#[test]
+fn what_sandboxes_reach_is_read() {
+    let usual = Config::default().egress;
+    assert_eq!((usual.resolver().unwrap(), usual.pool().unwrap()), (Upstreams::System, Pool::Auto));
+    assert_eq!((usual.network, usual.opened().unwrap().len()), (NetworkKind::Nftables, 0));
+    let text = r#"
+        [egress]
+        network = "none"
+        resolver = ["192.0.2.1", "192.0.2.2:5353", "[2001:db8::1]:53", "2001:db8::2"]
+        allow_private = ["10.1.0.0/16", "192.168.1.7"]
+        pool = "10.200.0.0/18"
+    "#;
+    let config = parse(text).unwrap();
+    config.check().unwrap();
+    let servers = ["192.0.2.1:53", "192.0.2.2:5353", "[2001:db8::1]:53", "[2001:db8::2]:53"];
+    let servers = servers.map(|server| server.parse().unwrap()).to_vec();
+    assert_eq!(config.egress.resolver().unwrap(), Upstreams::Listed(servers));
+    assert_eq!(
+        config.egress.opened().unwrap(),
+        ["10.1.0.0/16", "192.168.1.7/32"].map(|net| net.parse().unwrap())
+    );
+    assert_eq!(config.egress.pool().unwrap(), Pool::Block("10.200.0.0/18".parse().unwrap()));
+    let one = parse("[egress]\nresolver = \"192.0.2.9\"").unwrap().egress.resolver().unwrap();
+    assert_eq!(one, Upstreams::Listed(vec!["192.0.2.9:53".parse().unwrap()]));
 }

@@ -17,6 +17,7 @@ pub struct Config {
     pub limits: Limits,
     pub capacity: Capacity,
     pub runtime: Runtime,
+    pub egress: Egress,
     pub retention: Retention,
     pub metrics: Metrics,
     pub log: Log,
@@ -138,6 +139,37 @@ pub struct Runtime {
     pub lxcfs: String,
 }
 
+/// What sandboxes reach.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Egress {
+    pub network: NetworkKind,
+    /// Who is asked for the addresses of names.
+    pub resolver: OneOrMore,
+    /// Of what is closed to every sandbox, what is open on this host: networks and addresses.
+    pub allow_private: Vec<String>,
+    /// Where the sandboxes' addresses are from: "auto", or an IPv4 network.
+    pub pool: String,
+}
+
+/// How sandboxes are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkKind {
+    /// With links and rules of this host's kernel.
+    Nftables,
+    /// Not at all.
+    None,
+}
+
+/// A text, or a list of texts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
 /// How long things are kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
@@ -157,6 +189,7 @@ impl Default for Config {
             limits: Limits::default(),
             capacity: Capacity::default(),
             runtime: Runtime::default(),
+            egress: Egress::default(),
             retention: Retention::default(),
             metrics: Metrics::default(),
             log: Log::default(),
@@ -237,6 +270,17 @@ impl Default for Runtime {
             uid_slots: 3_840,
             pids_max: 1_024,
             lxcfs: "auto".to_owned(),
+        }
+    }
+}
+
+impl Default for Egress {
+    fn default() -> Self {
+        Self {
+            network: NetworkKind::Nftables,
+            resolver: OneOrMore::One("system".to_owned()),
+            allow_private: Vec::new(),
+            pool: "auto".to_owned(),
         }
     }
 }

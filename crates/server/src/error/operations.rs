@@ -52,7 +52,9 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
             }
             During::Other => ApiError::internal(error),
         },
-        error @ (EngineError::Store(_) | EngineError::TaskLost) => ApiError::internal(error),
+        error @ (EngineError::Network(_) | EngineError::Store(_) | EngineError::TaskLost) => {
+            ApiError::internal(error)
+        }
     };
     match id {
         Some(id) => told.with_detail("sandboxId", id),

@@ -100,15 +100,15 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
     };
     let kept: Arc<dyn Store> = Arc::new(store.clone());
     let driver = Arc::new(FakeDriver::new());
-    let (engine, _) = Engine::open(
+    let parts = engine::Parts {
         driver,
-        Arc::clone(&kept),
-        Arc::new(|_: &str| None),
-        Clock::runtime(TimeMs(1_700_000_000_000)),
-        settings,
-    )
-    .await
-    .unwrap();
+        store: Arc::clone(&kept),
+        network: Arc::new(net::NoNetwork),
+        refusals: None,
+        find_image: Arc::new(|_: &str| None),
+        clock: Clock::runtime(TimeMs(1_700_000_000_000)),
+    };
+    let (engine, _) = Engine::open(parts, settings).await.unwrap();
     Service {
         engine,
         images: Images::open(dir, Catalogue::default_set(), image::Options::default()).unwrap(),

@@ -68,6 +68,7 @@ impl Collector for Living {
         let mut sheet = Sheet(encoder);
         present(&mut sheet, &facts)?;
         capacity(&mut sheet, &facts)?;
+        network(&mut sheet, &facts)?;
         since_the_start(&mut sheet, &facts)
     }
 }
@@ -104,6 +105,23 @@ fn capacity(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
     sheet.gauge("used_memory_bytes", "Memory given away, to the pool too", bytes(used.memory_mb))?;
     sheet.gauge("capacity_disk_bytes", "Disk that may be given away", bytes(all.disk_mb))?;
     sheet.gauge("used_disk_bytes", "Disk given away, to the pool too", bytes(used.disk_mb))
+}
+
+fn network(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
+    let refused: Vec<Labelled<'_>> =
+        facts.network_refusals.iter().map(|(reason, count)| ("reason", *reason, *count)).collect();
+    sheet.counters("network_refusals", "What the network refused to sandboxes, by reason", &refused)?;
+    let traffic = &facts.traffic;
+    sheet.gauges(
+        "network_bytes",
+        "Bytes of the sandboxes there are, since the processes of each were last started",
+        &[("direction", "out", traffic.bytes_out), ("direction", "in", traffic.bytes_in)],
+    )?;
+    sheet.gauge(
+        "network_proxied_connections",
+        "Connections that go through the proxy now",
+        traffic.connections,
+    )
 }
 
 fn since_the_start(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {

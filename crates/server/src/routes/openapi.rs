@@ -8,7 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use utoipa::OpenApi;
 
-use super::{create, execute, get, health, list, pause, resume, rule, terminate, view};
+use super::{create, execute, get, health, list, network, pause, resume, rule, terminate, view};
 use crate::layers::Access;
 use crate::openapi::{self, Needs};
 
@@ -22,12 +22,13 @@ use crate::openapi::{self, Needs};
     ),
     paths(
         create::create, list::list, get::get, pause::pause, resume::resume, terminate::terminate,
-        execute::execute, health::health, openapi
+        execute::execute, network::get, network::change, health::health, openapi
     ),
     components(schemas(ErrorBody, ErrorObject, ErrorCode, Done)),
     tags(
         (name = "Sandboxes", description = "Their life, from create to terminate."),
         (name = "Commands", description = "Work inside of a sandbox."),
+        (name = "Network", description = "What a sandbox may reach, and what it sent and received."),
         (name = "Service", description = "The service itself.")
     )
 )]

@@ -50,6 +50,9 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
                 None => ("/v1/sandboxes/{id}", Kind::Keyed(&["GET", "DELETE"], Endpoint::Other)),
                 Some((_, "pause")) => ("/v1/sandboxes/{id}/pause", post(Endpoint::Other)),
                 Some((_, "resume")) => ("/v1/sandboxes/{id}/resume", post(Endpoint::Other)),
+                Some((_, "network")) => {
+                    ("/v1/sandboxes/{id}/network", Kind::Keyed(&["GET", "PATCH"], Endpoint::Other))
+                }
                 Some((_, "execute")) => ("/v1/sandboxes/{id}/execute", post(Endpoint::Execute)),
                 Some(_) => return None,
             }

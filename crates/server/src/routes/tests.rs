@@ -3,6 +3,7 @@
 mod bad;
 mod bodies;
 mod execute;
+mod network;
 mod sandboxes;
 mod streams;
 mod tables;

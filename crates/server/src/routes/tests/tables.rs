@@ -50,6 +50,9 @@ fn the_table_of_rules() {
         ("POST", format!("{one}/pause"), write),
         ("POST", format!("{one}/resume"), write),
         ("POST", format!("{one}/execute"), key(Scope::Execute, Charge::Sandbox)),
+        ("GET", format!("{one}/network"), read),
+        ("PATCH", format!("{one}/network"), write),
+        ("POST", format!("{one}/network"), None),
         ("GET", "/v1/openapi.json".to_owned(), read),
         ("GET", "/v1/health".to_owned(), Some(Access::Open)),
         ("TRACE", "/v1/health".to_owned(), Some(Access::Open)),
@@ -216,4 +219,7 @@ fn examples_of_bodies_are_read() {
     let execute =
         example("/paths/~1v1~1sandboxes~1{id}~1execute/post/requestBody/content/application~1json/example");
     reader::execute(execute.as_bytes(), &Default::default()).unwrap();
+    let change =
+        example("/paths/~1v1~1sandboxes~1{id}~1network/patch/requestBody/content/application~1json/example");
+    reader::network(change.as_bytes(), &Default::default()).unwrap();
 }

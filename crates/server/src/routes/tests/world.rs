@@ -109,8 +109,15 @@ impl World {
         let template =
             Template { name: IMAGE.to_owned(), digest: "sha256:1".to_owned(), layers: vec![], env: vec![] };
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| template.clone()));
-        let (engine, _) =
-            Engine::open(Arc::new(driver.clone()), Arc::clone(&kept), find, clock, settings).await.unwrap();
+        let parts = engine::Parts {
+            driver: Arc::new(driver.clone()),
+            store: Arc::clone(&kept),
+            network: Arc::new(net::NoNetwork),
+            refusals: None,
+            find_image: find,
+            clock,
+        };
+        let (engine, _) = Engine::open(parts, settings).await.unwrap();
         let service = Arc::new(Service {
             engine,
             images,
@@ -148,6 +155,12 @@ impl World {
     /// With a body of JSON, as account `one`.
     pub async fn post(&self, path: &str, body: Value) -> Answer {
         self.ask(json_request(path, body.to_string())).await
+    }
+
+    /// With a body of JSON, as account `one`.
+    pub async fn patch(&self, path: &str, body: impl Into<Body>) -> Answer {
+        let request = request("PATCH", path).header("content-type", "application/json");
+        self.ask(request.body(body.into()).unwrap()).await
     }
 
     pub async fn create(&self) -> String {

@@ -1,0 +1,76 @@
+//! `sandboxd egress`: what a sandbox may reach, also while a server runs.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use api::SandboxState;
+use rules::shown;
+use serde_json::json;
+use store::{SandboxRecord, Store};
+
+use crate::app::{network, open_store, server_scope};
+use crate::cli::{EgressCheckArguments, EgressVerb};
+use crate::config::{Config, NetworkKind};
+use crate::explain::{Explanation, Host, Known, Target, explain, wants_addresses};
+
+const REFUSED: u8 = 1;
+/// As for a command line that is not understood.
+const UNKNOWN: u8 = 2;
+
+pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
+    let EgressVerb::Check(asked) = verb;
+    let store = open_store(config)?;
+    let record = store.get(&asked.id).await;
+    store.close().await;
+    let Some(record) = record?.filter(|record| record.state != SandboxState::Terminated) else {
+        eprintln!(
+            "sandboxd: there is no sandbox {}; it may be over, or another data_dir's",
+            shown(asked.id.as_str())
+        );
+        return Ok(ExitCode::from(UNKNOWN));
+    };
+    if config.egress.network == NetworkKind::None {
+        bail!("egress.network is \"none\": sandboxes of this server reach nothing");
+    }
+    let known = find_out(config, &record, &asked.target).await?;
+    let told = explain(&record.config.network.egress, &asked.target, &known);
+    if asked.json {
+        println!("{}", serde_json::to_string_pretty(&as_json(&asked, &told))?);
+    } else {
+        print!("{}", as_text(&asked, &told));
+    }
+    Ok(if told.passes { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
+}
+
+/// As the server would find it out.
+async fn find_out(config: &Config, record: &SandboxRecord, target: &Target) -> Result<Known> {
+    let settings = network::settings(config, &server_scope(config))?;
+    Ok(match &target.host {
+        Host::Name(name) if wants_addresses(&record.config.network.egress, target) => {
+            Known::Resolved(net::resolver(&settings)?.addresses(name).await)
+        }
+        Host::Address(address) => {
+            Known::Address(net::ranges(&settings).closed(*address, net::is_host(*address)?))
+        }
+        Host::Name(_) | Host::Six(_) => Known::Nothing,
+    })
+}
+
+fn as_text(asked: &EgressCheckArguments, told: &Explanation) -> String {
+    let verdict = if told.passes { "passes" } else { "is refused" };
+    let mut text = format!("{} from {} {verdict}\n", asked.target, asked.id);
+    for (what, line) in &told.lines {
+        text.push_str(&format!("  {what:<10} {line}\n"));
+    }
+    text
+}
+
+fn as_json(asked: &EgressCheckArguments, told: &Explanation) -> serde_json::Value {
+    json!({
+        "sandboxId": asked.id,
+        "target": asked.target.to_string(),
+        "passes": told.passes,
+        "reason": told.reason,
+        "explanation": told.lines.iter().map(|(what, line)| format!("{what}: {line}")).collect::<Vec<_>>(),
+    })
+}

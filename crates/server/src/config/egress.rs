@@ -1,0 +1,81 @@
+//! The settings of `[egress]` as what they mean.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use anyhow::{Result, anyhow, ensure};
+use net::{Ipv4Net, Pool, Upstreams};
+
+use super::values::{Egress, OneOrMore};
+
+const DNS_PORT: u16 = 53;
+/// What answers nobody and what the gateway has, beside the addresses of sandboxes.
+const RESERVED: u64 = 3;
+
+impl Egress {
+    /// `slots` is how many sandboxes there may be.
+    pub(super) fn check(&self, slots: u32) -> Result<()> {
+        self.resolver()?;
+        self.opened()?;
+        let Pool::Block(pool) = self.pool()? else { return Ok(()) };
+        let (needed, has) = (u64::from(slots) + RESERVED, 1_u64 << (32 - pool.prefix_len()));
+        ensure!(
+            has >= needed,
+            "egress.pool is '{}', which has {has} addresses; runtime.uid_slots = {slots} needs {needed}: allowed is /{} or wider",
+            self.pool,
+            32 - needed.next_power_of_two().trailing_zeros()
+        );
+        Ok(())
+    }
+
+    pub fn resolver(&self) -> Result<Upstreams> {
+        let texts = match &self.resolver {
+            OneOrMore::One(text) if text == "system" => return Ok(Upstreams::System),
+            OneOrMore::One(text) => std::slice::from_ref(text),
+            OneOrMore::More(texts) => texts,
+        };
+        ensure!(!texts.is_empty(), "egress.resolver is []; it must be \"system\" or name an address");
+        texts.iter().map(|text| server(text)).collect::<Result<_>>().map(Upstreams::Listed)
+    }
+
+    /// What is open although it is private.
+    pub fn opened(&self) -> Result<Vec<Ipv4Net>> {
+        self.allow_private.iter().map(|text| network("egress.allow_private", text)).collect()
+    }
+
+    pub fn pool(&self) -> Result<Pool> {
+        match self.pool.as_str() {
+            "auto" => Ok(Pool::Auto),
+            text => {
+                ensure!(
+                    text.contains('/'),
+                    "egress.pool is '{text}'; it must be \"auto\" or an IPv4 network such as 10.200.0.0/18"
+                );
+                network("egress.pool", text).map(Pool::Block)
+            }
+        }
+    }
+}
+
+fn server(text: &str) -> Result<SocketAddr> {
+    let address =
+        text.parse::<SocketAddr>().or_else(|_| text.parse::<IpAddr>().map(|ip| (ip, DNS_PORT).into()));
+    let usable = address.ok().filter(|address| address.port() != 0 && !address.ip().is_unspecified());
+    usable.ok_or_else(|| {
+        anyhow!(
+            "egress.resolver is '{text}'; it must be \"system\", an address such as 192.0.2.53, or one with a port such as 192.0.2.53:5353"
+        )
+    })
+}
+
+/// A network, or an address for the network of it alone.
+fn network(key: &str, text: &str) -> Result<Ipv4Net> {
+    let parsed = text.parse::<Ipv4Net>().or_else(|_| text.parse::<Ipv4Addr>().map(Ipv4Net::from)).map_err(|_| {
+        anyhow!("{key} has '{text}'; it must be an IPv4 network such as 10.1.0.0/16, or an address such as 192.168.1.7")
+    })?;
+    ensure!(
+        parsed.trunc() == parsed,
+        "{key} has '{text}', whose address has bits past its prefix; did you mean {}?",
+        parsed.trunc()
+    );
+    Ok(parsed)
+}
