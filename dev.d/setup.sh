@@ -32,7 +32,15 @@ test   curl                   curl
 test   sqlite3                sqlite3
 test   qemu-system-x86        qemu-system-x86_64
 test   busybox-static         busybox
+test   bind9-dnsutils         dig
+test   git                    git
+test   nginx-light            nginx
+test   fcgiwrap               fcgiwrap
 bench  bubblewrap             bwrap
+bench  python3                python3
+bench  git                    git
+bench  nginx-light            nginx
+bench  fcgiwrap               fcgiwrap
 docker docker.io              dockerd
 lint   shellcheck             shellcheck
 lint   git                    git
@@ -114,12 +122,20 @@ install_packages() {
   [ $# -gt 0 ] || return 0
   say "installing: $*"
   apt-get install -y -q --no-install-recommends "$@" >&2 || die "apt-get could not install: $*"
-  # The tests start a registry of their own; the package's service would only hold its port.
-  case " $* " in
-    *' docker-registry '*)
-      if [ -d /run/systemd/system ]; then systemctl disable --now docker-registry >/dev/null 2>&1 || true; fi
-      ;;
-  esac
+  # The tests start these themselves; the packages' services would only hold their ports.
+  local service unit
+  for service in docker-registry nginx fcgiwrap; do
+    case " $* " in
+      *" $service "* | *" $service-light "*)
+        if [ -d /run/systemd/system ]; then
+          # Not each of them has both.
+          for unit in "$service.socket" "$service.service"; do
+            systemctl disable --now "$unit" >/dev/null 2>&1 || true
+          done
+        fi
+        ;;
+    esac
+  done
 }
 
 # Rust comes from rustup: the distributions' own compilers are too old.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
@@ -57,6 +58,33 @@ pub fn strays(place: &Place, expected: &Expected) -> Vec<String> {
     strays
         .extend(mounts.lines().filter(|line| line.contains(&place.name)).map(|line| format!("mount {line}")));
     strays.extend(processes(place, &alive, expected.daemon));
+    strays.extend(network(place, alive.len()));
+    strays
+}
+
+/// A link for each sandbox that has processes, and the firewall's word of each. Nothing where the place has no network: its
+/// gateway's link says whose it is.
+fn network(place: &Place, alive: usize) -> Vec<String> {
+    let all = Path::new("/sys/class/net");
+    let is_ours = |link: &String| {
+        fs::read_to_string(all.join(link).join("ifalias")).is_ok_and(|alias| alias.contains(&place.name))
+    };
+    let Some(gateway) = names(all).into_iter().find(|link| link.ends_with("-gw") && is_ours(link)) else {
+        return Vec::new();
+    };
+    let prefix = gateway.trim_end_matches("gw");
+    let links: Vec<String> =
+        names(all).into_iter().filter(|link| link.starts_with(prefix) && *link != gateway).collect();
+    let table = format!("sandboxd_{}", prefix.trim_start_matches("sb").trim_end_matches('-'));
+    let listed = Command::new("nft").args(["list", "set", "inet", &table, "guests"]).output();
+    let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).matches(prefix).count());
+    let mut strays = Vec::new();
+    if links.len() != alive {
+        strays.push(format!("{alive} sandboxes have processes, and there are the links {links:?}"));
+    }
+    if listed.as_ref().ok() != Some(&alive) {
+        strays.push(format!("{alive} sandboxes have processes, and the table {table} knows {listed:?}"));
+    }
     strays
 }
 

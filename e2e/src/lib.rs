@@ -3,6 +3,7 @@
 mod census;
 mod daemon;
 mod guard;
+pub mod internet;
 mod options;
 mod place;
 mod rig;

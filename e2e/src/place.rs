@@ -64,6 +64,7 @@ impl Place {
             pids_max: 512,
             memory_max_mb: None,
             lxcfs: options.lxcfs.clone(),
+            resolver: None,
         })?)
     }
 

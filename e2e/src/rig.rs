@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use api::{ExecuteRequest, Resources, SandboxConfig};
 use driver::Driver;
-use engine::{Engine, EngineSettings, Recovered, Template};
+use engine::{Engine, EngineSettings, Parts, Recovered, Template};
 use image::{Catalogue, Images};
 use rules::{ConfigRules, CreateInput, sandbox_config};
 use store::{SqliteStore, Store};
@@ -88,9 +88,15 @@ impl Rig {
         };
         let found = template.clone();
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| found.clone()));
-        let (engine, recovered) =
-            Engine::open(Arc::clone(&driver), Arc::clone(&store), find, options.clock, engine_settings)
-                .await?;
+        let parts = Parts {
+            driver: Arc::clone(&driver),
+            store: Arc::clone(&store),
+            network: Arc::new(net::NoNetwork),
+            refusals: None,
+            find_image: find,
+            clock: options.clock,
+        };
+        let (engine, recovered) = Engine::open(parts, engine_settings).await?;
         let Place { name, data, run, uid_base } = place.clone();
         Ok(Self {
             engine,

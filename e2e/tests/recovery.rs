@@ -125,7 +125,7 @@ async fn a_create_that_was_half_done_is_undone_at_every_point() {
     let halted = rig.halt().await;
     halted.driver.create(&made).await.unwrap();
     halted.driver.create(&started).await.unwrap();
-    halted.driver.start(&started).await.unwrap();
+    halted.driver.start(&started, None).await.unwrap();
     fs::create_dir_all(&half).unwrap();
     fs::write(half.join("disk.img.new"), vec![0; 4096]).unwrap();
     let rig = halted.start().await.unwrap();

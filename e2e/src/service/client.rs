@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -169,11 +169,12 @@ impl Call<'_> {
 
     async fn exchange(self) -> Result<Answer> {
         let client = self.client;
+        let begun = Instant::now();
         let (sender, response) = self.begin().await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
         client.idle.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, took: begun.elapsed() })
     }
 
     /// An answer that has to be a stream of events.

@@ -32,7 +32,7 @@ pub struct Events {
 
 impl Events {
     pub(super) fn new(sender: Sender, headers: HeaderMap, body: Incoming) -> Result<Self> {
-        check_common(&headers)?;
+        check_common(&headers, Duration::ZERO)?;
         let content_type = header(&headers, "content-type").unwrap_or_default();
         ensure!(content_type.starts_with("text/event-stream"), "content type {content_type:?}");
         Ok(Self { headers, comments: 0, body, buffer: Vec::new(), _sender: sender })

@@ -89,5 +89,5 @@ async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Answer> {
     ensure!(length <= LONGEST as u64, "an answer of {length} bytes");
     let mut body = vec![0; usize::try_from(length)?];
     from.read_exact(&mut body).await?;
-    Ok(Answer { status, headers, body: Bytes::from(body) })
+    Ok(Answer { status, headers, body: Bytes::from(body), took: Duration::ZERO })
 }

@@ -1,0 +1,139 @@
+//! What arrived: every packet that came into the internet, whatever a server made of it. A refusal that a client sees proves
+//! little; that its target saw nothing proves it.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::net::{AddressFamily, Protocol, RawProtocol, RecvFlags, SocketFlags, SocketType, sockopt};
+
+use super::namespace::Namespace;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// As much of a packet as is looked at: the longest head of IPv4, and the ports.
+const LOOKED_AT: usize = 64;
+const LOOK_UP_EVERY: Duration = Duration::from_millis(100);
+const BUFFER_BYTES: usize = 32 << 20;
+
+pub const ICMP: u8 = 1;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+
+/// Packets of one kind. The port is the one they went to; 0 where there is none, or where a fragment does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Packet {
+    pub from: IpAddr,
+    pub to: IpAddr,
+    pub protocol: u8,
+    pub port: u16,
+}
+
+/// All that has arrived so far, and how often.
+#[derive(Default)]
+pub struct Seen(Mutex<HashMap<Packet, u64>>);
+
+impl Seen {
+    /// Watches a namespace, by threads that end when nobody looks any more.
+    pub(super) fn watch(self: &Arc<Self>, namespace: &Namespace) -> Result<()> {
+        for ethertype in [ETHERTYPE_IPV4, ETHERTYPE_IPV6] {
+            let socket = namespace.inside(|| packet_socket(ethertype))?;
+            let seen = Arc::downgrade(self);
+            std::thread::Builder::new().name("capture".to_owned()).spawn(move || read(&socket, &seen))?;
+        }
+        Ok(())
+    }
+
+    fn note(&self, bytes: &[u8]) {
+        if let Some(packet) = parse(bytes).filter(|packet| !packet.to.is_loopback()) {
+            *self.book().entry(packet).or_default() += 1;
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, HashMap<Packet, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What came for an address.
+    pub fn to(&self, address: impl Into<IpAddr>) -> Vec<Packet> {
+        let address = address.into();
+        self.all(|packet| packet.to == address)
+    }
+
+    /// What came for a port of an address.
+    pub fn at(&self, address: impl Into<IpAddr>, protocol: u8, port: u16) -> u64 {
+        let address = address.into();
+        let book = self.book();
+        let matching = book
+            .iter()
+            .filter(|(packet, _)| packet.to == address && packet.protocol == protocol && packet.port == port);
+        matching.map(|(_, count)| count).sum()
+    }
+
+    pub fn all(&self, wanted: impl Fn(&Packet) -> bool) -> Vec<Packet> {
+        self.book().keys().filter(|packet| wanted(packet)).copied().collect()
+    }
+
+    /// Whether anything came by IPv6 but the talk of neighbours.
+    pub fn ipv6(&self) -> Vec<Packet> {
+        self.all(|packet| match packet.to {
+            IpAddr::V6(to) => !to.is_multicast() && !to.is_unicast_link_local(),
+            IpAddr::V4(_) => false,
+        })
+    }
+}
+
+fn packet_socket(ethertype: u16) -> Result<OwnedFd> {
+    let number: RawProtocol = NonZeroU32::new(u32::from(ethertype.to_be())).context("no protocol")?;
+    let protocol = Some(Protocol::from_raw(number));
+    // Of one ethertype, a socket is given what comes in and not what goes out.
+    let socket =
+        rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LOOK_UP_EVERY))?;
+    // As large as root may have it: a flood is not to hide what came amid it.
+    sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES)?;
+    Ok(socket)
+}
+
+fn read(socket: &OwnedFd, seen: &Weak<Seen>) {
+    while let Some(seen) = seen.upgrade() {
+        let mut packet = [0; LOOKED_AT];
+        // An error is a moment without packets, or a link that came up or went down.
+        if let Ok((length, _)) = rustix::net::recv(socket, &mut packet[..], RecvFlags::empty()) {
+            seen.note(&packet[..length.min(LOOKED_AT)]);
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Packet> {
+    match bytes.first()? >> 4 {
+        4 => {
+            let head = bytes.get(..20)?;
+            let fragment = u16::from_be_bytes([head[6], head[7]]) & 0x1fff;
+            let length = usize::from(head[0] & 0xf) * 4;
+            let port = if fragment == 0 { port(head[9], bytes.get(length..)) } else { 0 };
+            let from = Ipv4Addr::new(head[12], head[13], head[14], head[15]);
+            let to = Ipv4Addr::new(head[16], head[17], head[18], head[19]);
+            Some(Packet { from: from.into(), to: to.into(), protocol: head[9], port })
+        }
+        6 => {
+            let head = bytes.get(..40)?;
+            let address = |at: usize| {
+                let bytes: [u8; 16] = head[at..at + 16].try_into().unwrap_or_default();
+                IpAddr::from(Ipv6Addr::from(bytes))
+            };
+            let port = port(head[6], bytes.get(40..));
+            Some(Packet { from: address(8), to: address(24), protocol: head[6], port })
+        }
+        _ => None,
+    }
+}
+
+fn port(protocol: u8, rest: Option<&[u8]>) -> u16 {
+    let ports = rest.filter(|_| matches!(protocol, TCP | UDP)).and_then(|rest| rest.get(2..4));
+    ports.map(|port| u16::from_be_bytes([port[0], port[1]])).unwrap_or_default()
+}

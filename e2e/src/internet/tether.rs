@@ -1,0 +1,30 @@
+//! A server in a process of its own that ends with ours, whatever becomes of us: a shell waits for the end of its input and
+//! then ends the server.
+
+use std::ffi::OsStr;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+const WAIT_AND_KILL: &str = r#""$@" & server=$!; exec 2>/dev/null; cat >&2; kill "$server"; wait "$server""#;
+
+/// A server that runs.
+pub struct Tether {
+    shell: Child,
+}
+
+impl Tether {
+    /// Starts it where the calling thread is.
+    pub fn new<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Result<Self> {
+        let mut command = Command::new("sh");
+        command.args(["-c", WAIT_AND_KILL, "sh"]).args(words).stdin(Stdio::piped()).stdout(Stdio::null());
+        Ok(Self { shell: command.spawn().context("starting a server")? })
+    }
+}
+
+impl Drop for Tether {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}

@@ -1,0 +1,103 @@
+//! The internet of the tests itself: it is what it says it is, so that what a sandbox does not get from it was refused.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use e2e::internet::{GREETING, Internet, Manner, OUTSIDE_V6, RESOLVER, Says, TCP, UDP};
+
+/// What a command on the machine prints.
+fn machine(internet: &Internet, command: &str) -> String {
+    internet
+        .machine()
+        .inside(|| {
+            let output = Command::new("bash").args(["-c", command]).output()?;
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            anyhow::ensure!(output.status.success(), "{command}: {}", text(&output.stderr));
+            Ok(text(&output.stdout))
+        })
+        .unwrap()
+}
+
+#[test]
+fn names_are_answered_by_udp_and_tcp() {
+    let internet = Internet::new().unwrap();
+    let site = internet.site("one").unwrap();
+    let dig = |rest: &str| machine(&internet, &format!("dig +short +time=2 +tries=1 @{RESOLVER} {rest}"));
+    let address = format!("{}\n", site.address);
+    assert_eq!(dig(&site.name), address);
+    assert_eq!(dig(&format!("+tcp {}", site.name)), address);
+    internet.names().set("long.web.example", Says::OnlyOverTcp(vec![site.address]));
+    assert_eq!(dig("long.web.example"), address);
+    internet.names().set("alias.web.example", Says::Cname(site.name.clone(), 5));
+    assert_eq!(dig("alias.web.example"), format!("{}.\n{address}", site.name));
+    assert_eq!(dig("nobody.web.example"), "");
+    assert!(internet.names().asked("nobody.web.example").len() == 1);
+}
+
+#[test]
+fn the_web_is_reached_in_every_way() {
+    let internet = Internet::new().unwrap();
+    internet.watch().unwrap();
+    internet.web().unwrap();
+    let site = internet.site("shop").unwrap();
+    let authority = internet.authority();
+    let curl = |rest: &str| {
+        let resolve = format!("--resolve {0}:80:{1} --resolve {0}:443:{1}", site.name, site.address);
+        let authority = authority.display();
+        machine(&internet, &format!("curl -sS --max-time 5 --cacert {authority} {resolve} {rest}"))
+    };
+    let plain = curl(&format!("http://{}/hello", site.name));
+    assert_eq!(plain, format!("hello host={} sni= at={}:80 by=HTTP/1.1\n", site.name, site.address));
+    let h2 = curl(&format!("https://{}/hello", site.name));
+    assert_eq!(h2, format!("hello host={0} sni={0} at={1}:443 by=HTTP/2.0\n", site.name, site.address));
+    let upload = curl(&format!("-F f=@/etc/passwd https://{}/upload", site.name));
+    assert_eq!(upload, "taken\n");
+    let clone = format!(
+        "d=$(mktemp -d); trap 'rm -rf $d' EXIT; git clone -q http://{}/git/project.git $d/p && cat $d/p/README",
+        site.address
+    );
+    assert_eq!(machine(&internet, &clone), "what was cloned\n");
+    assert!(machine(&internet, "curl -sS http://169.254.169.254/latest/meta-data/").contains("secret"));
+    assert!(
+        machine(&internet, &format!("curl -sS http://[{}]/latest/meta-data/", OUTSIDE_V6[1]))
+            .contains("secret")
+    );
+    assert!(internet.seen().at(site.address, TCP, 443) > 0 && internet.seen().at(site.address, TCP, 80) > 0);
+    assert!(internet.seen().at(Ipv4Addr::new(169, 254, 169, 254), TCP, 80) > 0);
+    assert!(!internet.seen().ipv6().is_empty());
+    assert!(internet.web_log().contains(&format!("{}:443 https host={}", site.address, site.name)));
+}
+
+#[test]
+fn echoes_answer_and_are_seen() {
+    let internet = Internet::new().unwrap();
+    internet.watch().unwrap();
+    let address = internet.address().unwrap();
+    internet.echo_at(address, 443).unwrap();
+    internet.stream_at(address, 25, Manner::Greets).unwrap();
+    internet.stream_at(address, 26, Manner::Repeats).unwrap();
+    let python = |port: u16, kind: &str, says: &str| {
+        let script = format!(
+            "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_{kind}); s.settimeout(3); \
+             s.connect(('{address}', {port})); s.send(b'{says}'); print(s.recv(99).decode(), end='')"
+        );
+        machine(&internet, &format!("python3 -c \"{script}\""))
+    };
+    assert_eq!(python(443, "DGRAM", "hello"), "hello");
+    assert_eq!(python(25, "STREAM", ""), GREETING);
+    assert_eq!(python(26, "STREAM", "hello"), "hello");
+    assert_eq!(internet.seen().at(address, UDP, 443), 1);
+    assert!(internet.seen().at(address, TCP, 25) > 0);
+    let other = internet.address().unwrap();
+    assert!(internet.seen().to(other).is_empty());
+}
+
+#[test]
+fn two_are_apart() {
+    let (one, two) = (Internet::new().unwrap(), Internet::new().unwrap());
+    let site = one.site("only-here").unwrap();
+    let ask = format!("dig +short +time=2 +tries=1 @{RESOLVER} {}", site.name);
+    assert_ne!(machine(&one, &ask), "");
+    assert_eq!(machine(&two, &ask), "");
+}

@@ -1,0 +1,190 @@
+//! Addresses that no policy opens: the machine's own, private ones, a cloud's metadata service, and all of IPv6.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
+use e2e::internet::{MACHINE, MACHINE_V6, OUTSIDE_V6};
+use serde_json::json;
+
+use crate::guest::Guest;
+use crate::{World, world};
+
+const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// Under each kind of policy.
+async fn under_both(world: &World, test: impl AsyncFn(&Guest<'_>)) {
+    let listed = world.internet.address().unwrap();
+    let name = format!("only-{listed}.web.example").replace("..", ".");
+    for policy in [json!({ "default": "deny", "allow": [name] }), json!({ "default": "allow" })] {
+        let guest = Guest::new(world, policy).await;
+        test(&guest).await;
+        guest.terminate().await;
+    }
+}
+
+/// Tries each way to each address; a way that was not refused says so. The sandbox's own loopback answers pings.
+fn tries(addresses: &[String], ports: &[u16]) -> String {
+    format!(
+        "for address in {addresses:?}:\n    for port in {ports:?}:\n        \
+         try:\n            s = tcp(address, port, 2); s.send(request('a.web.example')); got = all_of(s)\n            \
+         if b'HTTP/' in got or b'secret' in got: print('tcp', address, port, got)\n        \
+         except OSError: pass\n        \
+         for kind in (socket.SOCK_DGRAM,):\n            \
+         try:\n                u = socket.socket(socket.AF_INET, kind); u.settimeout(0.3); u.connect((address, port))\n                \
+         u.send(b'hello'); u.recv(99); print('udp', address, port)\n            except OSError: pass\n    \
+         if not address.startswith(('127.', '0.')) and os.system(f'ping -c 1 -W 1 {{address}} >/dev/null 2>&1') == 0: print('ping', address)"
+    )
+}
+
+#[tokio::test]
+async fn the_metadata_service() {
+    let world = world().await;
+    under_both(&world, async |guest| {
+        for url in [
+            "http://169.254.169.254",
+            "http://2852039166",
+            "http://0xa9fea9fe",
+            "http://[::ffff:169.254.169.254]",
+        ] {
+            guest.fails(&format!("curl -sS --max-time 5 {url}/latest/meta-data/")).await;
+            guest
+                .fails(&format!("curl -sS --max-time 5 -H 'Host: a.web.example' {url}/latest/meta-data/"))
+                .await;
+        }
+        guest.was_told(&["closed-address"], &METADATA.to_string()).await;
+        assert_eq!(guest.python(&tries(&[METADATA.to_string()], &[80, 443, 53])).await, "");
+        world.saw_nothing_at(METADATA);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn private_and_reserved_ranges() {
+    let world = world().await;
+    let addresses: Vec<Ipv4Addr> = [
+        "10.0.0.1",
+        "10.255.255.254",
+        "172.16.0.1",
+        "172.31.255.254",
+        "192.168.0.1",
+        "192.168.77.20",
+        "100.64.0.1",
+        "100.127.255.254",
+        "169.254.1.1",
+        "198.18.0.1",
+        "192.0.0.8",
+        "168.63.129.16",
+    ]
+    .iter()
+    .map(|address| address.parse().unwrap())
+    .collect();
+    let listed: Vec<String> = addresses
+        .iter()
+        .map(ToString::to_string)
+        .chain(["224.0.0.1", "239.1.2.3", "255.255.255.255", "0.0.0.0", "240.0.0.1"].map(str::to_owned))
+        .collect();
+    under_both(&world, async |guest| {
+        assert_eq!(guest.python(&tries(&listed, &[80, 443])).await, "");
+        guest.was_told(&["closed-address"], "10.0.0.1").await;
+        for address in &addresses {
+            world.saw_nothing_at(*address);
+        }
+        assert_eq!(world.internet.seen().all(|packet| packet.to.is_multicast() && packet.to.is_ipv4()), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_machine_itself() {
+    let world = world().await;
+    let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
+    let loopback = TcpListener::bind("127.0.0.1:0").unwrap();
+    let datagrams = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let tcp = [&everywhere, &loopback].map(|listener| listener.local_addr().unwrap().port());
+    let udp = datagrams.local_addr().unwrap().port();
+    for listener in [&everywhere, &loopback] {
+        listener.set_nonblocking(true).unwrap();
+    }
+    datagrams.set_nonblocking(true).unwrap();
+    let service = [world.service.address.port(), world.service.plain.port(), world.service.metrics.port()];
+    let ports: Vec<u16> = tcp.into_iter().chain([udp]).chain(service).chain([22, 15001, 15002]).collect();
+    let gateways =
+        world.internet.machine().shell("ip -4 -o address show | awk '{print $4}' | cut -d/ -f1").unwrap();
+    let addresses: Vec<String> =
+        gateways.lines().map(str::to_owned).chain(["127.0.0.2".to_owned()]).collect();
+    assert!(MACHINE.iter().all(|own| addresses.contains(&own.to_string())), "{addresses:?}");
+    under_both(&world, async |guest| {
+        // Before the many tries, of which not each is told.
+        guest.fails(&format!("curl -sS --max-time 3 http://{}:{}/", MACHINE[1], tcp[0])).await;
+        guest.was_told(&["closed-address"], &MACHINE[1].to_string()).await;
+        assert_eq!(guest.python(&tries(&addresses, &ports)).await, "");
+        for address in MACHINE {
+            guest
+                .fails(&format!("curl -sS -k --max-time 3 https://{address}:{}/v1/health", service[0]))
+                .await;
+            guest
+                .fails(&format!(
+                    "curl -sS -k --max-time 3 -H 'Host: a.web.example' http://{address}:{}/",
+                    tcp[0]
+                ))
+                .await;
+        }
+    })
+    .await;
+    assert!(everywhere.accept().is_err() && loopback.accept().is_err(), "somebody came through");
+    assert!(datagrams.recv(&mut [0; 9]).is_err(), "a datagram came through");
+}
+
+/// The one address that it may talk to gives names, and nothing else.
+#[tokio::test]
+async fn the_gateway_gives_names_alone() {
+    let world = world().await;
+    under_both(&world, async |guest| {
+        let program = r#"
+gateway = open("/etc/resolv.conf").read().split()[1]
+open_ones = []
+for port in list(range(1, 1100)) + list(range(14900, 15100)) + [8080, 8443, 9090]:
+    s = socket.socket(); s.settimeout(0.5)
+    if s.connect_ex((gateway, port)) == 0: open_ones.append(port)
+    s.close()
+print(open_ones)
+"#;
+        assert_eq!(guest.python(program).await, "[53]\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ipv6() {
+    let world = world().await;
+    under_both(&world, async |guest| {
+        let addresses = OUTSIDE_V6.iter().chain(&MACHINE_V6).chain(&["ff02::1", "::1", "fe80::1", "64:ff9b::a9fe:a9fe", "2002:cb00:7101::1"]);
+        for address in addresses {
+            let program = format!(
+                "for scope in (0, *[n for n, name in socket.if_nameindex() if name != 'lo']):\n    \
+                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n        \
+                 try:\n            s = socket.socket(socket.AF_INET6, kind); s.settimeout(0.3)\n            \
+                 s.connect(('{address}', 80, 0, scope)); s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print('{address}', s.recv(9))\n        \
+                 except OSError: pass"
+            );
+            assert_eq!(guest.python(&program).await, "");
+        }
+        // Frames by hand, which ask no routing table: a neighbour's talk, and a packet with an address made up.
+        let program = r#"
+links = [name for n, name in socket.if_nameindex() if name != "lo"]
+try:
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+except PermissionError:
+    links = []
+for link in links:
+    for to in ("2001:db8:ffff::1", "ff02::1", "2001:db8:1::1"):
+        packet = struct.pack("!IHBB", 0x60000000, 8, 17, 64) + socket.inet_pton(10, "fe80::5") + socket.inet_pton(10, to) + struct.pack("!HHHH", 9, 80, 8, 0)
+        for n in range(3):
+            try: s.sendto(packet, (link, 0x86DD, 0, 0, b"\xff" * 6))
+            except OSError: pass
+print("sent")
+"#;
+        assert_eq!(guest.python(program).await, "sent\n");
+        assert_eq!(world.internet.seen().ipv6(), []);
+    })
+    .await;
+}

@@ -1,0 +1,176 @@
+//! A sandbox on the machine, and what was refused to it.
+
+use std::time::{Duration, Instant};
+
+use e2e::internet;
+use e2e::service::{Client, Events};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::{SANDBOXES, World, text};
+
+/// What programs are told to find the authority by, each in its own words.
+const AUTHORITY: &str = "/authority.pem";
+const AUTHORITY_NAMES: [&str; 6] = [
+    "CURL_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "npm_config_cafile",
+];
+/// An event is written a moment after what it is about.
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
+
+pub struct Guest<'a> {
+    pub world: &'a World,
+    pub client: Client,
+    pub id: String,
+}
+
+impl<'a> Guest<'a> {
+    pub async fn new(world: &'a World, egress: Value) -> Self {
+        let client = world.service.account().await.unwrap();
+        Self::of(world, client, egress).await
+    }
+
+    /// One more in the same account.
+    pub async fn of(world: &'a World, client: Client, egress: Value) -> Self {
+        let env: serde_json::Map<String, Value> =
+            AUTHORITY_NAMES.iter().map(|name| ((*name).to_owned(), json!(AUTHORITY))).collect();
+        let body = json!({
+            "image": internet::image::IMAGE,
+            "resources": { "memoryMb": 2048, "diskMb": 5120 },
+            "timeoutMs": 3_600_000,
+            "idleTimeoutMs": 0,
+            "env": env,
+            "network": { "egress": egress },
+        });
+        let sandbox = client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap();
+        let guest = Self { world, client, id: text(&sandbox["id"]) };
+        let authority = std::fs::read_to_string(world.internet.authority()).unwrap();
+        guest.output(&format!("cat > {AUTHORITY} <<'END'\n{authority}END")).await;
+        guest
+    }
+
+    pub fn path(&self, verb: &str) -> String {
+        format!("{SANDBOXES}/{}/{verb}", self.id)
+    }
+
+    pub async fn run(&self, command: &str) -> Value {
+        let body = json!({ "command": command, "timeoutMs": 55_000 });
+        self.client.post(&self.path("execute"), &body).await.unwrap().is(200).unwrap()
+    }
+
+    /// What a command prints, which must succeed.
+    pub async fn output(&self, command: &str) -> String {
+        let result = self.run(command).await;
+        assert_eq!(result["exitCode"], 0, "{command}: {result}; refused: {:#?}", self.refusals());
+        text(&result["stdout"])
+    }
+
+    /// What a command says, which must not succeed.
+    pub async fn fails(&self, command: &str) -> String {
+        let result = self.run(command).await;
+        assert_ne!(result["exitCode"], 0, "{command} got through: {result}");
+        format!("{}{}", text(&result["stdout"]), text(&result["stderr"]))
+    }
+
+    /// A program in Python, which must end well.
+    pub async fn python(&self, program: &str) -> String {
+        self.output(&python(program)).await
+    }
+
+    /// A command that goes on; its first line has come.
+    pub async fn goes_on(&self, command: &str) -> Events {
+        let client = self.client.apart();
+        let body = json!({ "command": command, "timeoutMs": 55_000 });
+        let call = client.call(Method::POST, &self.path("execute")).json(&body);
+        let mut events = call.stream().await.unwrap();
+        let first = events.next().await.unwrap().unwrap();
+        assert_eq!((first.name.as_str(), first.data.as_str()), ("stdout", "begun"), "{command}");
+        events
+    }
+
+    pub async fn patch(&self, egress: Value) {
+        let call = self.client.call(Method::PATCH, &self.path("network"));
+        call.json(&json!({ "egress": egress })).send().await.unwrap().is(200).unwrap();
+    }
+
+    pub async fn order(&self, verb: &str) {
+        self.client.order(&self.path(verb)).await.unwrap().is(200).unwrap();
+    }
+
+    pub async fn terminate(&self) {
+        self.client.delete(&format!("{SANDBOXES}/{}", self.id)).await.unwrap().is(200).unwrap();
+    }
+
+    /// The data of the events that say what was refused, oldest first.
+    pub fn refusals(&self) -> Vec<Value> {
+        let query = format!(
+            "select data from events where sandbox = '{}' and kind = 'network.refused' order by sequence",
+            self.id
+        );
+        let file = self.world.service.place.data.join("store.db");
+        let output =
+            std::process::Command::new("sqlite3").arg("-readonly").arg(file).arg(query).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits for an event with one of these reasons, about a name or an address.
+    pub async fn was_told(&self, reasons: &[&str], about: &str) {
+        let begin = Instant::now();
+        loop {
+            let told = self.refusals();
+            let fits = |event: &&Value| {
+                reasons.iter().any(|reason| event["reason"] == *reason)
+                    && [&event["name"], &event["address"]].iter().any(|of| **of == about)
+            };
+            if let Some(event) = told.iter().find(fits) {
+                let message = event["message"].as_str().unwrap_or_default();
+                assert!(!message.is_empty() && event["count"].as_u64() >= Some(1), "{event}");
+                return;
+            }
+            assert!(begin.elapsed() < TOLD_WITHIN, "no event {reasons:?} about {about} among {told:#?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// A program in Python as a command. Has a few words that most of them need.
+pub fn python(program: &str) -> String {
+    format!("python3 - <<'END_OF_PROGRAM'\n{PRELUDE}\n{program}\nEND_OF_PROGRAM")
+}
+
+const PRELUDE: &str = r#"
+import os, random, socket, ssl, struct, sys, time
+def tcp(address, port, patience=5):
+    return socket.create_connection((address, port), timeout=patience)
+def all_of(stream):
+    """What comes until the other end closes; a reset is told apart."""
+    got = b""
+    try:
+        while chunk := stream.recv(65536):
+            got += chunk
+    except ConnectionError:
+        got += b"<reset>"
+    except TimeoutError:
+        got += b"<silence>"
+    return got
+def request(host, path="/hello", end="close"):
+    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: {end}\r\n\r\n".encode()
+def hello(name):
+    """The first bytes of a TLS client that wants this name."""
+    context = ssl.create_default_context()
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    if name is None:
+        context.check_hostname = False
+    client = context.wrap_bio(into, out, server_hostname=name)
+    try:
+        client.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return out.read()
+"#;

@@ -1,0 +1,125 @@
+//! Sandboxes and each other: they do not see, hear or reach one another, whatever their policies and whoever owns them.
+
+use serde_json::json;
+
+use crate::guest::Guest;
+use crate::world;
+
+const OWN_ADDRESS: &str = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('203.0.113.1', 9)); print(s.getsockname()[0])";
+
+#[tokio::test]
+async fn they_do_not_reach_each_other() {
+    let world = world().await;
+    let client = world.service.account().await.unwrap();
+    let open = json!({ "default": "allow" });
+    let (one, two) =
+        (Guest::of(&world, client.clone(), open.clone()).await, Guest::of(&world, client, open).await);
+    let strict = world.strict(&["friend.web.example"]).await;
+    let address = two.python(OWN_ADDRESS).await.trim().to_owned();
+    // The other listens on everything it can, and says so if it hears anything.
+    let listens = r#"
+import threading
+def heard(what, s):
+    s.recvfrom(9999) if what == "udp" else s.accept()
+    print("heard", what, flush=True)
+t = socket.socket(); t.bind(("0.0.0.0", 80)); t.listen()
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", 80))
+for pair in (("tcp", t), ("udp", u)): threading.Thread(target=heard, args=pair, daemon=True).start()
+print("begun", flush=True)
+time.sleep(12)
+print("over", flush=True)
+"#;
+    let mut listener = two.goes_on(&crate::guest::python(listens)).await;
+    world
+        .internet
+        .names()
+        .set("friend.web.example", e2e::internet::Says::A(vec![address.parse().unwrap()], 60));
+    for guest in [&one, &strict] {
+        for command in [
+            format!("ping -c 2 -W 1 {address}"),
+            format!("curl -sS --max-time 3 http://{address}/"),
+            format!("curl -sS --max-time 3 -H 'Host: friend.web.example' http://{address}/"),
+            "curl -sS --max-time 3 http://friend.web.example/".to_owned(),
+            format!(
+                "python3 -c \"import socket; s = socket.socket(2, 2); s.settimeout(1); s.connect(('{address}', 80)); s.send(b'x'); s.recv(9)\""
+            ),
+        ] {
+            guest.fails(&command).await;
+        }
+        guest.was_told(&["closed-address"], &address).await;
+        guest.was_told(&["closed-answer", "not-allowed"], "friend.web.example").await;
+    }
+    let said = listener.next().await.unwrap().unwrap();
+    assert_eq!(said.data, "over");
+}
+
+/// What a sandbox says about addresses and links changes nothing for its neighbour.
+#[tokio::test]
+async fn talk_about_neighbours() {
+    let world = world().await;
+    let site = world.site("neighbourly");
+    let (liar, victim) = (world.open().await, world.open().await);
+    let address = victim.python(OWN_ADDRESS).await.trim().to_owned();
+    let program = format!(
+        r#"
+gateway = open("/etc/resolv.conf").read().split()[1]
+links = [name for n, name in socket.if_nameindex() if name != "lo"]
+sent = 0
+try:
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    for link in links:
+        s.bind((link, 0)); mac = s.getsockname()[4]
+        for claimed in ("{address}", gateway, "203.0.113.7"):
+            for operation in (1, 2):
+                arp = struct.pack("!HHBBH", 1, 0x800, 6, 4, operation) + mac + socket.inet_aton(claimed) + b"\xff" * 6 + socket.inet_aton("{address}")
+                for n in range(5):
+                    sent += s.send(b"\xff" * 6 + mac + b"\x08\x06" + arp)
+except PermissionError:
+    pass
+print("sent")
+"#
+    );
+    assert_eq!(liar.python(&program).await, "sent\n");
+    // Its own table of neighbours, addresses and routes are not its to change.
+    for command in [
+        "ip neighbour replace 203.0.113.7 lladdr 02:00:00:00:00:07 dev eth0",
+        "ip address add 10.64.0.77/32 dev eth0",
+        "ip route replace default via 10.64.0.9 dev eth0 onlink",
+        "ip link set eth0 down",
+        "ip link set eth0 address 02:00:00:00:00:01",
+        "ip link add v type veth",
+        "sysctl -w net.ipv4.ip_forward=1",
+        "unshare -n true",
+    ] {
+        liar.fails(command).await;
+    }
+    for guest in [&liar, &victim] {
+        let page = guest.output(&format!("curl -sS --max-time 10 http://{}/hello", site.name)).await;
+        assert!(page.starts_with("hello"));
+    }
+}
+
+/// Two policies at once, and neither is the other's.
+#[tokio::test]
+async fn each_has_its_own_policy() {
+    let world = world().await;
+    let (one, two) = (world.site("policy-one"), world.site("policy-two"));
+    world.internet.echo_at(one.address, 7).unwrap();
+    let (first, second) = (world.strict(&[&one.name]).await, world.strict(&[&two.name]).await);
+    let curl = |name: &str| format!("curl -sS --max-time 10 https://{name}/hello");
+    let echo = |to: &str| {
+        format!(
+            "python3 -c \"import socket; s = socket.socket(2, 2); s.settimeout(2); s.connect(('{to}', 7)); s.send(b'x'); print(s.recv(9))\""
+        )
+    };
+    for _ in 0..2 {
+        first.output(&curl(&one.name)).await;
+        second.output(&curl(&two.name)).await;
+        first.fails(&curl(&two.name)).await;
+        second.fails(&curl(&one.name)).await;
+        // What one has learnt is not known to the other.
+        first.output(&echo(&one.name)).await;
+        second.fails(&echo(&one.address.to_string())).await;
+    }
+    second.was_told(&["unknown-address"], &one.address.to_string()).await;
+}
