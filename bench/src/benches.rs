@@ -5,6 +5,7 @@ mod churn;
 mod create;
 mod density;
 mod destroy;
+mod egress;
 mod execute;
 mod get;
 mod http_create;
@@ -24,7 +25,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 24] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -43,6 +44,12 @@ pub const NAMES: [&str; 18] = [
     "list",
     "sse",
     "streams",
+    "egress-stream",
+    "egress-first-byte",
+    "policy-apply",
+    "egress-create-cold",
+    "egress-create-warm",
+    "proxy-connections",
 ];
 
 /// Those that measure Docker where it is.
@@ -103,5 +110,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["list"], list::run(setup));
     bench!(["sse"], sse::run());
     bench!(["streams"], streams::run());
+    bench!(egress::NAMES, egress::run(setup));
     (rows, failures)
 }

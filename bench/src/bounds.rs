@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 44] = [
+const BOUNDS: [Bound; 52] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -103,6 +103,35 @@ const BOUNDS: [Bound; 44] = [
     bound("streams", "2,000 served", Test::CleanAfter(2000)),
     bound_on("streams", "idle-connections", "2,000 idle connections: daemon <= 150 MB", Test::AtMost(150.0)),
     bound_on("streams", "idle-connections", "all served", Test::CleanAfter(2000)),
+    bound(
+        "egress-stream",
+        "proxy >= 60 % of direct",
+        Test::ShareAtLeast(peer("egress-stream", "direct"), 0.6),
+    ),
+    bound_on(
+        "egress-stream",
+        "allow",
+        "default allow >= 90 % of direct",
+        Test::ShareAtLeast(peer("egress-stream", "direct"), 0.9),
+    ),
+    bound(
+        "egress-first-byte",
+        "proxy p50 <= direct + 1 ms",
+        Test::MoreAtMost(peer("egress-first-byte", "direct"), 1.0),
+    ),
+    bound("policy-apply", "p50 <= 5 ms", Test::P50AtMost(5.0)),
+    bound(
+        "egress-create-cold",
+        "p50 <= without + 8 ms",
+        Test::MoreAtMost(peer("egress-create-cold", "no-network"), 8.0),
+    ),
+    bound(
+        "egress-create-warm",
+        "p50 <= without + 1 ms",
+        Test::MoreAtMost(peer("egress-create-warm", "no-network"), 1.0),
+    ),
+    bound("proxy-connections", "daemon <= 100 MB", Test::AtMost(100.0)),
+    bound("proxy-connections", "5,000 held", Test::CleanAfter(5000)),
 ];
 
 /// The bounds of the benches that were asked for, with what was seen.

@@ -1,0 +1,52 @@
+//! Many connections through the proxy at once: the daemon's memory with all of them open.
+
+use anyhow::{Result, ensure};
+use e2e::internet;
+use serde_json::json;
+
+use super::machine::Machine;
+use crate::host;
+use crate::report::{Figure, OURS, Row};
+
+const WANTED: usize = 5_000;
+/// Sandboxes that share them: one alone may not have so many.
+const SANDBOXES: usize = 10;
+
+pub async fn run(machine: &Machine) -> Result<Row> {
+    let each = WANTED / SANDBOXES;
+    let deny = json!({ "default": "deny", "allow": [machine.site.name] });
+    let program = format!(
+        r#"cat > /hold.py <<'END'
+import socket, time
+held = []
+for n in range({each}):
+    s = socket.create_connection(("{0}", 80), 20)
+    s.send(b"GET /hello HTTP/1.1\r\nHost: {0}\r\n\r\n")
+    assert b"hello" in s.recv(999)
+    held.append(s)
+open("/held", "w").write(str(len(held)))
+time.sleep(600)
+END
+setsid python3 /hold.py >/held.log 2>&1 &
+for n in $(seq 400); do [ -s /held ] && break; sleep 0.1; done; cat /held || cat /held.log"#,
+        machine.site.name
+    );
+    let mut ids = Vec::new();
+    let mut held = 0;
+    for _ in 0..SANDBOXES {
+        let id = machine.create(internet::image::IMAGE, &deny).await?;
+        let said = machine.output(Some(&id), &program).await?;
+        held += said.trim().parse::<usize>().map_err(|_| anyhow::anyhow!("{said}"))?;
+        ids.push(id);
+    }
+    let pid = machine.service.pid().unwrap_or_default().to_string();
+    let resident = host::resident_kb(&pid)?;
+    for id in ids {
+        machine.destroy(&id).await?;
+    }
+    ensure!(held == WANTED, "{held} connections instead of {WANTED}");
+    #[expect(clippy::cast_precision_loss, reason = "far below what a double holds")]
+    let megabytes = resident as f64 / 1024.0;
+    Ok(Row::new("proxy-connections", OURS, Figure::Megabytes(megabytes), held)
+        .note("resident memory of the daemon"))
+}
