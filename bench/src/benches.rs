@@ -2,6 +2,7 @@
 
 mod burst;
 mod churn;
+mod client;
 mod create;
 mod density;
 mod destroy;
@@ -13,6 +14,7 @@ mod list;
 mod output;
 mod pause;
 pub mod recovery;
+mod sbx_run;
 mod sse;
 mod streams;
 
@@ -24,7 +26,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 20] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -43,11 +45,13 @@ pub const NAMES: [&str; 18] = [
     "list",
     "sse",
     "streams",
+    "client",
+    "sbx-run",
 ];
 
 /// Those that measure Docker where it is.
-pub const USES_DOCKER: [&str; 7] =
-    ["execute", "create-warm", "create-cold", "create", "pause", "resume", "destroy"];
+pub const USES_DOCKER: [&str; 8] =
+    ["execute", "create-warm", "create-cold", "create", "pause", "resume", "destroy", "sbx-run"];
 
 /// How much is made of the things whose bounds ask for many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,5 +107,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["list"], list::run(setup));
     bench!(["sse"], sse::run());
     bench!(["streams"], streams::run());
+    bench!(["client"], client::run());
+    bench!(["sbx-run"], sbx_run::run(setup));
     (rows, failures)
 }
