@@ -222,7 +222,7 @@ async fn sandboxes_are_made_listed_paused_and_removed() {
     assert_eq!(person.says(&["exec", id, "-e", "A=1", "-w", "/tmp", "--", "echo $A; pwd"]), "1\n/tmp\n");
     let gone = person.run(&["rm", "sb_00000000", id]);
     assert_eq!((code(&gone), text(&gone.stdout)), (125, format!("{id}\n")));
-    assert_eq!(person.live(), [other.clone()]);
+    assert_eq!(person.live(), [other]);
     person.says(&["rm", "--all"]);
     assert_eq!(person.live(), Vec::<String>::new());
     let all = person.json(&["ls", "--all", "--json"]);
