@@ -2,6 +2,7 @@
 
 mod burst;
 mod churn;
+mod client;
 mod create;
 mod density;
 mod destroy;
@@ -14,6 +15,7 @@ mod list;
 mod output;
 mod pause;
 pub mod recovery;
+mod sbx_run;
 mod sse;
 mod streams;
 
@@ -25,7 +27,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 26] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -50,11 +52,13 @@ pub const NAMES: [&str; 24] = [
     "egress-create-cold",
     "egress-create-warm",
     "proxy-connections",
+    "client",
+    "sbx-run",
 ];
 
 /// Those that measure Docker where it is.
-pub const USES_DOCKER: [&str; 7] =
-    ["execute", "create-warm", "create-cold", "create", "pause", "resume", "destroy"];
+pub const USES_DOCKER: [&str; 8] =
+    ["execute", "create-warm", "create-cold", "create", "pause", "resume", "destroy", "sbx-run"];
 
 /// How much is made of the things whose bounds ask for many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,5 +115,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["sse"], sse::run());
     bench!(["streams"], streams::run());
     bench!(egress::NAMES, egress::run(setup));
+    bench!(["client"], client::run());
+    bench!(["sbx-run"], sbx_run::run(setup));
     (rows, failures)
 }

@@ -25,6 +25,7 @@ const AT_ONCE: &str = "200";
 pub struct Service {
     process: Process,
     target: Target,
+    key: String,
 }
 
 /// Runs `body` with a service.
@@ -51,7 +52,7 @@ pub async fn with_filled_service<T>(
     let certificates =
         CertificateDer::pem_file_iter(process.certificate_file()?)?.collect::<Result<Vec<_>, _>>()?;
     let target = Target::new(process.address, certificates, &key)?;
-    let service = Service { process, target };
+    let service = Service { process, target, key };
     service.knows_its_key().await?;
     tokio::select! {
         result = body(&service) => result,
@@ -69,6 +70,28 @@ impl Service {
 
     pub fn pid(&self) -> u32 {
         self.process.pid().unwrap_or_default()
+    }
+
+    /// The companion library, set up for it.
+    pub fn client(&self) -> Result<client::Client> {
+        let url = format!("https://{}", self.process.address);
+        let certificate = self.process.certificate_file()?;
+        Ok(client::Client::builder().url(url).key(&self.key).certificate_file(certificate).build()?)
+    }
+
+    /// The program that `./dev build` made.
+    pub fn sbx(&self) -> Result<PathBuf> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx");
+        path.canonicalize().with_context(|| format!("no {}: run './dev build' first", path.display()))
+    }
+
+    /// By which `sbx` finds it.
+    pub fn environment(&self) -> Result<[(&'static str, std::ffi::OsString); 3]> {
+        Ok([
+            ("SANDBOXD_URL", format!("https://{}", self.process.address).into()),
+            ("SANDBOXD_API_KEY", self.key.clone().into()),
+            ("SANDBOXD_CERTIFICATE", self.process.certificate_file()?.into()),
+        ])
     }
 
     /// The files of its certificate and of that one's key.

@@ -92,6 +92,10 @@ fn bash(service: &Service, script: &str, dir: &Path) -> Output {
         .current_dir(dir)
         .env("PATH", path)
         .env("SANDBOXD_CONFIG", service.config_file())
+        // By which `sbx` finds the service, as it finds the local one without being told.
+        .env("SANDBOXD_URL", format!("https://{}", service.address))
+        .env("SANDBOXD_DATA_DIR", service.place.data.canonicalize().unwrap())
+        .env("XDG_CONFIG_HOME", dir)
         .stdin(Stdio::null())
         .output()
         .unwrap()
@@ -200,6 +204,11 @@ async fn the_quick_start_works() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_interface_answers_as_shown() {
     guide("docs/api.md").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sbx_does_as_shown() {
+    guide("docs/sbx.md").await;
 }
 
 /// Lines of the operators' guide that change the machine, or need what a test machine has not.

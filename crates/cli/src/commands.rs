@@ -1,0 +1,54 @@
+//! The commands, one a file. Each answers the program's exit code.
+
+mod bench;
+mod complete;
+mod create;
+mod each;
+mod exec;
+mod follow;
+mod inspect;
+mod login;
+mod ls;
+mod man;
+mod open;
+mod pause;
+mod ps;
+mod resume;
+mod rm;
+mod run;
+mod top;
+mod words;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::{Cli, Verb};
+use crate::output;
+use crate::{completion, context};
+
+pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
+    let (global, json) = (&cli.global, cli.global.json);
+    let client = || context::client(global);
+    match cli.verb {
+        Verb::Login(arguments) => login::login(global, arguments).await,
+        Verb::Man { dir } => man::man(&dir),
+        Verb::Complete { words } => complete::complete(global, &words).await,
+        Verb::Completion { shell } => {
+            output::text(completion::script(shell))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Run(arguments) => run::run(&client()?, json, arguments).await,
+        Verb::Create(arguments) => create::create(&client()?, json, arguments).await,
+        Verb::Exec(arguments) => exec::exec(&client()?, json, arguments).await,
+        Verb::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,
+        Verb::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
+        Verb::Ps(arguments) => ps::ps(&client()?, json, &arguments).await,
+        Verb::Top(arguments) => top::top(&client()?, json, &arguments).await,
+        Verb::Pause(ids) => pause::pause(&client()?, json, &ids.ids).await,
+        Verb::Resume(ids) => resume::resume(&client()?, json, &ids.ids).await,
+        Verb::Rm(arguments) => rm::rm(&client()?, json, arguments).await,
+        Verb::Bench(arguments) => bench::bench(&client()?, json, &arguments).await,
+        Verb::Open => open::open(&client()?),
+    }
+}

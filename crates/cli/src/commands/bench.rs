@@ -1,0 +1,122 @@
+//! `sbx bench`: what the service takes as seen from here, connection and all. It keeps within the default rates of the service, and
+//! removes what it made.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use client::{Client, Output};
+use futures_util::StreamExt;
+use serde_json::json;
+
+use crate::cli::BenchArguments;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::style::{Paint, Tone};
+use crate::table::{plain, table};
+
+/// A service lets ten a minute through, if its operator has not said otherwise.
+const MOST_CREATES: u32 = 5;
+/// Each pause and resume is two writes of sixty a minute.
+const MOST_PAUSES: u32 = 20;
+const LIFETIME: Duration = Duration::from_secs(300);
+
+struct Row {
+    name: &'static str,
+    samples: Vec<Duration>,
+}
+
+pub async fn bench(client: &Client, as_json: bool, arguments: &BenchArguments) -> Result<ExitCode> {
+    ensure!(arguments.rounds > 0, "--rounds has to be at least 1");
+    let interrupt = Interrupt::listen()?;
+    let sandbox = client.create(&arguments.image).timeout(LIFETIME).await?.terminate_on_drop();
+    let measured = tokio::select! {
+        rows = measure(client, &sandbox, arguments) => Some(rows),
+        _ = interrupt.first() => None,
+    };
+    sandbox.terminate().await?;
+    let Some(rows) = measured else { return Ok(ExitCode::from(crate::interrupt::INTERRUPTED)) };
+    let rows = rows?;
+    if as_json {
+        for row in &rows {
+            let (p50, p99) = (row.percentile(50), row.percentile(99));
+            output::json(&json!({"bench": row.name, "p50_ms": p50, "p99_ms": p99, "n": row.samples.len()}))?;
+        }
+    } else {
+        output::text(&shown(&rows))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure(client: &Client, sandbox: &client::Sandbox, arguments: &BenchArguments) -> Result<Vec<Row>> {
+    let n = arguments.rounds;
+    let mut rows = vec![
+        timed("health", n, async || client.health().await.map(drop)).await?,
+        timed("get", n, async || sandbox.refresh().await.map(drop)).await?,
+        timed("execute true", n, async || sandbox.execute("true").await.map(drop)).await?,
+    ];
+    let mut first_line = Row { name: "first line", samples: Vec::new() };
+    for _ in 0..n {
+        let begin = Instant::now();
+        let mut stream = sandbox.execute("echo").stream().await?;
+        let first = stream.next().await.context("the stream has no events")??;
+        first_line.samples.push(begin.elapsed());
+        ensure!(matches!(first, Output::Stdout(_)), "echo prints nothing");
+        stream.done().await?;
+    }
+    rows.push(first_line);
+    let (mut pauses, mut resumes) = (Vec::new(), Vec::new());
+    for _ in 0..n.min(MOST_PAUSES) {
+        pauses.push(took(async || sandbox.pause().await.map(drop)).await?);
+        resumes.push(took(async || sandbox.resume().await.map(drop)).await?);
+    }
+    rows.push(Row { name: "pause", samples: pauses });
+    rows.push(Row { name: "resume", samples: resumes });
+    let (mut creates, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..n.min(MOST_CREATES) {
+        let begin = Instant::now();
+        let made = client.create(&arguments.image).timeout(LIFETIME).await?.terminate_on_drop();
+        creates.push(begin.elapsed());
+        let begin = Instant::now();
+        made.terminate().await?;
+        ends.push(begin.elapsed());
+    }
+    rows.push(Row { name: "create", samples: creates });
+    rows.push(Row { name: "terminate", samples: ends });
+    Ok(rows)
+}
+
+async fn timed(name: &'static str, n: u32, call: impl AsyncFn() -> client::Result<()>) -> Result<Row> {
+    let mut samples = Vec::new();
+    for _ in 0..n {
+        samples.push(took(&call).await?);
+    }
+    Ok(Row { name, samples })
+}
+
+async fn took(call: impl AsyncFn() -> client::Result<()>) -> Result<Duration> {
+    let begin = Instant::now();
+    call().await?;
+    Ok(begin.elapsed())
+}
+
+impl Row {
+    /// In ms; the nearest rank, so a value that was measured.
+    fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.samples.clone();
+        sorted.sort();
+        let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+        sorted.get(rank).map_or(0.0, |sample| (sample.as_secs_f64() * 1e6).round() / 1e3)
+    }
+}
+
+fn shown(rows: &[Row]) -> String {
+    let cells: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let ms = |percent| plain(format!("{:.2} ms", row.percentile(percent)));
+            [(row.name.to_owned(), Tone::Bold), ms(50), ms(99), plain(row.samples.len().to_string())]
+        })
+        .collect();
+    table(["WHAT", "P50", "P99", "N"], &cells, Paint::of(&std::io::stdout()))
+}

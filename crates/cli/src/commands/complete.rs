@@ -1,0 +1,50 @@
+//! `sbx __complete`: candidates for the last word, a line each, with what they are behind a tab. Fails silently: a shell is asking,
+//! in the middle of somebody's line.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::CommandFactory;
+use client::SandboxState;
+
+use crate::cli::{Cli, Global};
+use crate::completion::{Place, place};
+use crate::{context, output};
+
+const MOST: u32 = 100;
+
+pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
+    let mut root = Cli::command();
+    root.build();
+    let found = match place(&root, words) {
+        Place::Words(words) => words,
+        Place::Nothing => Vec::new(),
+        Place::Sandboxes { command, taken } => {
+            let typed = words.last().map(String::as_str).unwrap_or_default();
+            let mut live = live(global, &command).await.unwrap_or_default();
+            live.retain(|(id, _)| id.starts_with(typed) && !taken.contains(id));
+            live
+        }
+    };
+    let line =
+        |(word, about): (String, String)| format!("{word}\t{}\n", about.lines().next().unwrap_or_default());
+    output::text(&found.into_iter().map(line).collect::<String>())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The sandboxes that a command can do something with.
+async fn live(global: &Global, command: &str) -> Result<Vec<(String, String)>> {
+    let states: &[SandboxState] = match command {
+        "resume" => &[SandboxState::Paused],
+        "pause" | "ps" | "top" => &[SandboxState::Running],
+        _ => &[SandboxState::Running, SandboxState::Paused],
+    };
+    let client = context::quick_client(global)?;
+    let mut found = Vec::new();
+    for state in states {
+        let page = client.list().state(*state).page_size(MOST).page(0).await?;
+        let items = page.data.into_iter();
+        found.extend(items.map(|item| (item.id.to_string(), format!("{}, {}", item.image, item.state))));
+    }
+    Ok(found)
+}

@@ -1,0 +1,187 @@
+//! A command that is followed to its end: its output as it comes, its exit code, and Ctrl-C. Called by `run` and `exec`.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use client::{Execute, Output};
+use futures_util::{FutureExt, StreamExt};
+use serde_json::{Value, json};
+
+use crate::cli::Running;
+use crate::interrupt::Interrupt;
+use crate::output::{self, note};
+
+/// The service's bound on a request, less room for the rest of it.
+const LONGEST_STDIN: u64 = 15 << 20;
+/// As shells have it for what could not be started.
+const NOT_STARTED: u8 = 126;
+const BY_SIGNAL: u8 = 128;
+const BUFFER: usize = 64 << 10;
+
+/// How a command is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    AsItIs,
+    /// A line of JSON each event.
+    Json,
+}
+
+/// Runs it. Interrupted, it drops the command, upon which the service kills it.
+pub async fn follow(
+    execute: Execute,
+    running: &Running,
+    shown: Shown,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
+    let work = async {
+        let execute = prepared(execute, running).await?;
+        if running.buffered { whole(execute, shown).await } else { streamed(execute, shown).await }
+    };
+    tokio::select! {
+        code = work => code,
+        code = interrupt.first() => Ok(ExitCode::from(code)),
+    }
+}
+
+async fn prepared(mut execute: Execute, running: &Running) -> Result<Execute> {
+    if let Some(timeout) = running.timeout {
+        execute = execute.timeout(timeout);
+    }
+    if running.stdin {
+        // A thread of its own: reading a terminal cannot be called off.
+        let text = tokio::task::spawn_blocking(read_stdin).await.context("reading standard input")??;
+        execute = execute.stdin(text);
+    }
+    Ok(execute)
+}
+
+fn read_stdin() -> Result<String> {
+    let mut bytes = Vec::new();
+    io::stdin().take(LONGEST_STDIN + 1).read_to_end(&mut bytes).context("reading standard input")?;
+    ensure!(bytes.len() as u64 <= LONGEST_STDIN, "standard input has more than {LONGEST_STDIN} bytes");
+    String::from_utf8(bytes).context("standard input is not UTF-8, and the service takes text")
+}
+
+async fn whole(execute: Execute, shown: Shown) -> Result<ExitCode> {
+    let result = execute.killed_on_drop().await?;
+    match shown {
+        Shown::Json => output::json(&result)?,
+        Shown::AsItIs => {
+            io::stderr().write_all(result.stderr.as_bytes())?;
+            output::text(&result.stdout)?;
+        }
+    }
+    Ok(ended(result.exit_code, result.signal.as_deref()))
+}
+
+async fn streamed(execute: Execute, shown: Shown) -> Result<ExitCode> {
+    let mut stream = execute.stream().await?;
+    let mut printer = Printer::new(shown);
+    loop {
+        // What is there already is printed in one go; then the reader sees it before anything is waited for.
+        let event = match stream.next().now_or_never() {
+            Some(event) => event,
+            None => {
+                printer.flush()?;
+                stream.next().await
+            }
+        };
+        let event = event.context("the stream ended before the command did")??;
+        printer.print(&event)?;
+        if let Output::Done(done) = event {
+            printer.flush()?;
+            return Ok(ended(done.exit_code, done.signal.as_deref()));
+        }
+    }
+}
+
+/// Both outputs of ours.
+struct Printer {
+    out: io::BufWriter<io::Stdout>,
+    shown: Shown,
+}
+
+impl Printer {
+    fn new(shown: Shown) -> Self {
+        Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), shown }
+    }
+
+    fn print(&mut self, event: &Output) -> Result<()> {
+        match (self.shown, event) {
+            (Shown::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
+            (Shown::AsItIs, Output::Stdout(line)) => writeln!(self.out, "{line}")?,
+            (Shown::AsItIs, Output::Stderr(line)) => {
+                // In the order in which they came, where both are one terminal.
+                self.flush()?;
+                writeln!(io::stderr(), "{line}")?;
+            }
+            (Shown::AsItIs, Output::Done(_)) => {}
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.out.flush()?;
+        // Standard output keeps a line that has no end yet.
+        Ok(io::stdout().flush()?)
+    }
+}
+
+fn as_json(event: &Output) -> Result<Value> {
+    Ok(match event {
+        Output::Stdout(line) => json!({"event": "stdout", "data": line}),
+        Output::Stderr(line) => json!({"event": "stderr", "data": line}),
+        Output::Done(done) => {
+            let mut value = serde_json::to_value(done)?;
+            value["event"] = "done".into();
+            value
+        }
+    })
+}
+
+/// Our exit code for how the command ended.
+fn ended(exit_code: Option<i32>, signal: Option<&str>) -> ExitCode {
+    if let Some(signal) = signal.filter(|_| io::stderr().is_terminal()) {
+        note(&format!("sbx: the command was killed by {signal}"));
+    }
+    ExitCode::from(code(exit_code, signal))
+}
+
+fn code(exit_code: Option<i32>, signal: Option<&str>) -> u8 {
+    match (exit_code, signal) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+        (None, Some(signal)) => BY_SIGNAL + number(signal),
+        (None, None) => NOT_STARTED,
+    }
+}
+
+/// Of a signal, on every Linux that runs sandboxes.
+fn number(signal: &str) -> u8 {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = signal.strip_prefix("SIG").unwrap_or(signal);
+    let at = NAMES.iter().position(|known| *known == name);
+    at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        let codes = [
+            (Some(0), None),
+            (Some(3), None),
+            (None, Some("SIGKILL")),
+            (None, Some("SIGTERM")),
+            (None, None),
+        ];
+        assert_eq!(codes.map(|(exit, signal)| code(exit, signal)), [0, 3, 137, 143, 126]);
+        assert_eq!((number("SIGSYS"), number("SIGRTMIN+3")), (31, 0));
+    }
+}

@@ -1,0 +1,105 @@
+//! `sbx ls`: the sandboxes of the account, newest first.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use client::{Client, List, SandboxItem, SandboxState};
+use futures_util::{StreamExt, TryStreamExt};
+
+use crate::cli::LsArguments;
+use crate::output;
+use crate::style::{Paint, Tone};
+use crate::table::{age, plain, table};
+
+pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<ExitCode> {
+    let items = found(client, arguments).await?;
+    if json {
+        output::json(&items)?;
+    } else if arguments.quiet {
+        output::text(&items.iter().map(|item| format!("{}\n", item.id)).collect::<String>())?;
+    } else {
+        output::text(&shown(&items, now_ms(), Paint::of(&std::io::stdout())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn found(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxItem>> {
+    let wanted = || {
+        let mut list = client.list();
+        if let Some(image) = &arguments.image {
+            list = list.image(image);
+        }
+        for (key, value) in &arguments.metadata {
+            list = list.metadata(key, value);
+        }
+        list
+    };
+    let states: Vec<List> = match arguments.state.as_deref() {
+        Some(name) => vec![wanted().state(state(name)?)],
+        None if arguments.all => vec![wanted()],
+        None => vec![wanted().state(SandboxState::Running), wanted().state(SandboxState::Paused)],
+    };
+    let mut items: Vec<SandboxItem> = Vec::new();
+    for list in states {
+        items.extend(list.stream().take(arguments.limit).try_collect::<Vec<_>>().await?);
+    }
+    items.sort_by_key(|item| std::cmp::Reverse(item.created_at));
+    items.truncate(arguments.limit);
+    Ok(items)
+}
+
+fn state(name: &str) -> Result<SandboxState> {
+    serde_json::from_value(name.into()).with_context(|| format!("there is no state {name:?}"))
+}
+
+pub fn tone(state: SandboxState) -> Tone {
+    match state {
+        SandboxState::Running => Tone::Good,
+        SandboxState::Creating | SandboxState::Paused => Tone::Waiting,
+        SandboxState::Terminated => Tone::Faint,
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn shown(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
+    let rows: Vec<_> = items
+        .iter()
+        .map(|item| {
+            let since = item.terminated_at.or(item.paused_at).or(item.started_at).unwrap_or(item.created_at);
+            [
+                (item.id.to_string(), Tone::Bold),
+                plain(&item.image),
+                (format!("{} {}", item.state, age(now_ms.saturating_sub(since.0))), tone(item.state)),
+                plain(age(now_ms.saturating_sub(item.created_at.0))),
+                plain(item.resources.cpu.to_string()),
+                plain(format!("{} MB", item.resources.memory_mb)),
+                plain(format!("{} MB", item.resources.disk_mb)),
+            ]
+        })
+        .collect();
+    table(["ID", "IMAGE", "STATE", "AGE", "CPU", "MEMORY", "DISK"], &rows, paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_what_a_person_looks_for() {
+        let json = r#"{"id":"sb_abcdefgh","state":"paused","image":"ubuntu:24.04",
+            "resources":{"cpu":2,"memoryMb":4096,"diskMb":10240},
+            "createdAt":"1970-01-01T00:00:00Z","pausedAt":"1970-01-01T00:01:00Z"}"#;
+        let item: SandboxItem = serde_json::from_str(json).unwrap();
+        let text = shown(&[item], 120_000, Paint::None);
+        assert_eq!(
+            text,
+            "ID           IMAGE         STATE      AGE  CPU  MEMORY   DISK\n\
+             sb_abcdefgh  ubuntu:24.04  paused 1m  2m   2    4096 MB  10240 MB\n"
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! `sbx man DIR`: a manual page for the program and each of its commands, for whoever packages it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+
+use crate::cli::Cli;
+
+pub fn man(dir: &Path) -> Result<ExitCode> {
+    let what = || format!("writing manual pages into {}", dir.display());
+    std::fs::create_dir_all(dir).with_context(what)?;
+    clap_mangen::generate_to(Cli::command(), dir).with_context(what)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,56 @@
+//! `sbx ps`: the processes in a sandbox.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use client::Client;
+use serde_json::json;
+
+use crate::cli::ProbeArguments;
+use crate::output;
+use crate::probe::{Process, look};
+use crate::style::{Paint, Tone};
+use crate::table::{age, plain, table};
+
+pub async fn ps(client: &Client, json: bool, arguments: &ProbeArguments) -> Result<ExitCode> {
+    let look = look(&client.sandbox(&arguments.id)?).await?;
+    if json {
+        let all: Vec<_> = look.processes.iter().map(as_json).collect();
+        output::json(&all)?;
+    } else {
+        let rows: Vec<_> = look.processes.iter().map(row).collect();
+        let heading = ["PID", "PARENT", "USER", "STATE", "MEMORY", "AGE", "COMMAND"];
+        output::text(&table(heading, &rows, Paint::of(&std::io::stdout())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(process: &Process) -> serde_json::Value {
+    json!({
+        "pid": process.pid,
+        "parent": process.parent,
+        "user": process.user,
+        "state": process.state,
+        "memoryKb": process.memory_kb,
+        "cpuSeconds": process.cpu_s,
+        "ageSeconds": process.age_s,
+        "command": process.command,
+    })
+}
+
+fn row(process: &Process) -> [(String, Tone); 7] {
+    [
+        plain(process.pid.to_string()),
+        plain(process.parent.to_string()),
+        plain(&process.user),
+        plain(&process.state),
+        plain(memory(process.memory_kb)),
+        // Not negative, and cut to whole milliseconds.
+        plain(age((process.age_s * 1000.0) as u64)),
+        (process.command.clone(), Tone::Bold),
+    ]
+}
+
+pub fn memory(kb: u64) -> String {
+    if kb < 10_240 { format!("{kb} kB") } else { format!("{} MB", kb / 1024) }
+}

@@ -1,0 +1,78 @@
+//! `sbx top`: the processes in a sandbox by the processor they use, until Ctrl-C. Looking is a command in the sandbox, so it does
+//! not become idle meanwhile.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use client::Client;
+use serde_json::json;
+
+use super::ps::memory;
+use crate::cli::TopArguments;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::probe::{Look, look, shares};
+use crate::style::{Paint, Tone};
+use crate::table::{plain, table};
+
+const CLEAR: &str = "\x1b[H\x1b[2J";
+const ROWS: usize = 30;
+
+pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Result<ExitCode> {
+    let interrupt = Interrupt::listen()?;
+    let sandbox = client.sandbox(&arguments.id)?;
+    let terminal = std::io::stdout().is_terminal();
+    let mut looks = arguments.looks.or((!terminal).then_some(1));
+    let mut before = look(&sandbox).await?;
+    while looks != Some(0) {
+        tokio::select! {
+            () = tokio::time::sleep(arguments.every) => {}
+            _ = interrupt.first() => return Ok(ExitCode::SUCCESS),
+        }
+        let after = look(&sandbox).await?;
+        if as_json {
+            json_line(&before, &after)?;
+        } else {
+            let clear = if terminal { CLEAR } else { "" };
+            output::text(&format!("{clear}{}", shown(&before, &after, Paint::of(&std::io::stdout()))))?;
+        }
+        before = after;
+        looks = looks.map(|left| left - 1);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json_line(before: &Look, after: &Look) -> Result<()> {
+    let shares = shares(before, after);
+    let all: Vec<_> = after
+        .processes
+        .iter()
+        .map(|process| {
+            let (pid, command, memory_kb) = (process.pid, &process.command, process.memory_kb);
+            json!({"pid": pid, "cpuPercent": shares.get(&pid), "memoryKb": memory_kb, "command": command})
+        })
+        .collect();
+    output::json(&all)
+}
+
+fn shown(before: &Look, after: &Look, paint: Paint) -> String {
+    let shares = shares(before, after);
+    let share = |pid: u32| shares.get(&pid).copied().unwrap_or_default();
+    let mut processes: Vec<_> = after.processes.iter().collect();
+    processes.sort_by(|a, b| share(b.pid).total_cmp(&share(a.pid)).then(b.memory_kb.cmp(&a.memory_kb)));
+    let rows: Vec<_> = processes
+        .into_iter()
+        .take(ROWS)
+        .map(|process| {
+            [
+                plain(process.pid.to_string()),
+                plain(&process.user),
+                plain(format!("{:.1} %", share(process.pid))),
+                plain(memory(process.memory_kb)),
+                (process.command.clone(), Tone::Bold),
+            ]
+        })
+        .collect();
+    table(["PID", "USER", "CPU", "MEMORY", "COMMAND"], &rows, paint)
+}

@@ -1,0 +1,124 @@
+//! From words on a command line to what the service takes.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use client::{Client, Code, Create};
+
+use crate::cli::New;
+use crate::interrupt::Interrupt;
+use crate::output::note;
+
+/// Where a service names no time of its own.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// One argument is a line for bash; several are a program and its arguments, and no shell reads into these.
+pub fn line(words: &[String]) -> String {
+    match words {
+        [line] => line.clone(),
+        words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    // A word with `=` in front of a program would be an assignment.
+    if !word.is_empty() && word.chars().all(harmless) && !word.contains('=') {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// `NAME=VALUE`, or `NAME` for the value that it has here.
+pub fn variable(word: &str) -> Result<(String, String)> {
+    match word.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => {
+            let value = std::env::var(word).with_context(|| format!("-e {word}: it is not set here"))?;
+            Ok((word.to_owned(), value))
+        }
+    }
+}
+
+/// What is to be made, as far as `run` and `create` have it in common.
+pub fn new(client: &Client, image: &str, new: &New) -> Result<Create> {
+    let mut create = client.create(image);
+    if let Some(cpu) = new.cpu {
+        create = create.cpu(cpu);
+    }
+    if let Some(memory) = new.memory {
+        create = create.memory_mb(memory);
+    }
+    if let Some(disk) = new.disk {
+        create = create.disk_mb(disk);
+    }
+    for word in &new.env {
+        let (name, value) = variable(word)?;
+        create = create.env(name, value);
+    }
+    if let Some(workdir) = &new.workdir {
+        create = create.workdir(workdir);
+    }
+    for (key, value) in &new.metadata {
+        create = create.metadata(key, value);
+    }
+    if !new.allow.is_empty() {
+        create = create.only_domains(&new.allow);
+    }
+    Ok(create)
+}
+
+/// What came of waiting for a sandbox.
+pub enum Made<T> {
+    Sandbox(T),
+    /// Interrupted meanwhile, with the exit code for that. Nothing was made.
+    Interrupted(u8),
+}
+
+/// Makes a sandbox; where the service has no room, or still fetches the image, again and again until `wait` is over.
+pub async fn made(
+    ask: impl Fn() -> Result<Create>,
+    wait: Duration,
+    interrupt: &Interrupt,
+) -> Result<Made<client::Sandbox>> {
+    let begin = tokio::time::Instant::now();
+    let mut told = false;
+    loop {
+        // Not cut off half-way: nobody would know of the sandbox.
+        let error = match ask()?.await {
+            Ok(sandbox) => return Ok(Made::Sandbox(sandbox)),
+            Err(error) => error,
+        };
+        let pause = error.retry_after().unwrap_or(LOOK_AGAIN);
+        if error.code() != Code::ResourceExhausted || begin.elapsed() + pause > wait {
+            return Err(error.into());
+        }
+        if !std::mem::replace(&mut told, true) {
+            note(&format!("sbx: waiting: {}", error.message()));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            code = interrupt.first() => return Ok(Made::Interrupted(code)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_words_are_not_read_by_a_shell() {
+        let words = |words: &[&str]| line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(words(&["echo $HOME | wc"]), "echo $HOME | wc");
+        assert_eq!(words(&["printf", "%s|", "$HOME", "it's", ""]), r"printf '%s|' '$HOME' 'it'\''s' ''");
+        assert_eq!(words(&["A=1", "ls", "-l", "/tmp"]), "'A=1' ls -l /tmp");
+    }
+
+    #[test]
+    fn variables_come_from_the_line_or_from_here() {
+        assert_eq!(variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
+        assert_eq!(variable("PATH").unwrap().1, std::env::var("PATH").unwrap());
+        assert!(variable("SBX_NOT_SET").unwrap_err().to_string().contains("SBX_NOT_SET"));
+    }
+}

@@ -1,0 +1,177 @@
+//! What can stand at the end of a command line, and the scripts by which shells ask. The candidates come from the command line's own
+//! description, and ids of sandboxes from the service.
+
+use clap::{Arg, Command};
+
+use crate::cli::Shell;
+
+/// As help names an argument that is a sandbox.
+pub const SANDBOX: &str = "SANDBOX";
+
+const BASH: &str = r#"_sbx() {
+  local IFS=$'\n'
+  COMPREPLY=($(sbx __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+}
+complete -o default -F _sbx sbx
+"#;
+
+const ZSH: &str = r#"#compdef sbx
+_sbx() {
+  local -a found
+  local line
+  for line in "${(@f)$(sbx __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    [[ -n $line ]] && found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+  done
+  if (( $#found )); then _describe sbx found; else _files; fi
+}
+if [[ $funcstack[1] == _sbx ]]; then _sbx "$@"; else compdef _sbx sbx; fi
+"#;
+
+const FISH: &str = r#"complete -c sbx -a '(sbx __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
+"#;
+
+pub const fn script(shell: Shell) -> &'static str {
+    match shell {
+        Shell::Bash => BASH,
+        Shell::Zsh => ZSH,
+        Shell::Fish => FISH,
+    }
+}
+
+/// What fits the place of the last word.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Place {
+    /// These, each with what it is.
+    Words(Vec<(String, String)>),
+    /// Ids of sandboxes for a command, but for those that stand there already.
+    Sandboxes {
+        command: String,
+        taken: Vec<String>,
+    },
+    Nothing,
+}
+
+/// `words` is all that follows `sbx`; the last one is being typed.
+pub fn place(root: &Command, words: &[String]) -> Place {
+    let Some((typed, before)) = words.split_last() else { return Place::Nothing };
+    let mut command = root;
+    let mut positionals: Vec<String> = Vec::new();
+    let mut wants_value: Option<&Arg> = None;
+    for word in before {
+        if wants_value.take().is_some() {
+            continue;
+        }
+        if word == "--" {
+            return Place::Nothing;
+        }
+        if word.starts_with('-') {
+            wants_value = option(root, command, word).filter(|arg| takes_value(arg) && !word.contains('='));
+        } else if let Some(found) = command.find_subcommand(word).filter(|_| positionals.is_empty()) {
+            command = found;
+        } else {
+            positionals.push(word.clone());
+        }
+    }
+    if let Some(arg) = wants_value {
+        return values(arg, command, positionals, typed);
+    }
+    if typed.starts_with('-') {
+        return Place::Words(flags(root, command, typed));
+    }
+    if command.has_subcommands() {
+        let all = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        let found = all.map(|sub| (sub.get_name().to_owned(), about(sub.get_about())));
+        return Place::Words(found.filter(|(name, _)| name.starts_with(typed.as_str())).collect());
+    }
+    let args: Vec<&Arg> = command.get_positionals().filter(|arg| !arg.is_last_set()).collect();
+    let many = |arg: &&&Arg| arg.get_num_args().is_some_and(|range| range.max_values() > 1);
+    match args.get(positionals.len()).or_else(|| args.last().filter(many)) {
+        Some(arg) => values(arg, command, positionals, typed),
+        None => Place::Nothing,
+    }
+}
+
+fn about(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(ToString::to_string).unwrap_or_default()
+}
+
+fn takes_value(arg: &Arg) -> bool {
+    arg.get_action().takes_values()
+}
+
+fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a Arg> {
+    let name = word.split('=').next().unwrap_or(word);
+    let fits = |arg: &&Arg| {
+        arg.get_long().is_some_and(|long| name.strip_prefix("--") == Some(long))
+            || arg.get_short().is_some_and(|short| name.strip_prefix('-') == Some(&short.to_string()))
+    };
+    command.get_arguments().find(fits).or_else(|| root.get_arguments().find(fits))
+}
+
+fn flags(root: &Command, command: &Command, typed: &str) -> Vec<(String, String)> {
+    let global = root.get_arguments().filter(|arg| arg.is_global_set());
+    let mut found: Vec<(String, String)> = command
+        .get_arguments()
+        .chain(global)
+        .filter(|arg| !arg.is_hide_set())
+        .filter_map(|arg| Some((format!("--{}", arg.get_long()?), about(arg.get_help()))))
+        .filter(|(flag, _)| flag.starts_with(typed))
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn values(arg: &Arg, command: &Command, taken: Vec<String>, typed: &str) -> Place {
+    if arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == SANDBOX)) {
+        return Place::Sandboxes { command: command.get_name().to_owned(), taken };
+    }
+    let possible = arg.get_possible_values();
+    let words = possible.iter().map(|value| (value.get_name().to_owned(), about(value.get_help())));
+    let words: Vec<_> = words.filter(|(name, _)| name.starts_with(typed)).collect();
+    if words.is_empty() { Place::Nothing } else { Place::Words(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn at(line: &str) -> Place {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let mut root = Cli::command();
+        root.build();
+        place(&root, &words)
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        let Place::Words(words) = at(line) else { panic!("{line}") };
+        words.into_iter().map(|(word, _)| word).collect()
+    }
+
+    #[test]
+    fn commands_flags_and_values_are_offered() {
+        assert_eq!(words("r"), ["run", "resume", "rm"]);
+        assert!(!words("").iter().any(|word| word.starts_with("__") || word == "man"));
+        assert_eq!(words("ls --s"), ["--state"]);
+        assert_eq!(words("ls --state "), ["running", "paused", "terminated"]);
+        assert_eq!(words("completion z"), ["zsh"]);
+        assert!(words("--json exec --").contains(&"--json".to_owned()));
+    }
+
+    #[test]
+    fn sandboxes_are_asked_for_where_one_stands() {
+        let sandboxes = |command: &str, taken: &[&str]| Place::Sandboxes {
+            command: command.to_owned(),
+            taken: taken.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        assert_eq!(at("exec "), sandboxes("exec", &[]));
+        assert_eq!(at("--profile work exec -e A=1 sb_"), sandboxes("exec", &[]));
+        assert_eq!(at("rm sb_1 sb_"), sandboxes("rm", &["sb_1"]));
+        assert_eq!(at("exec sb_1 "), Place::Nothing);
+        assert_eq!(at("exec sb_1 -- l"), Place::Nothing);
+        assert_eq!(at("run --cpu "), Place::Nothing);
+    }
+}

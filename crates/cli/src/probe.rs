@@ -1,0 +1,116 @@
+//! What runs in a sandbox, asked of its own `/proc` by a command of bash alone: an image need not have `ps`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use client::Sandbox;
+
+/// A line a process: pid, parent, state, owner, ticks of processor, kB of memory, start in ticks, and the command line.
+const SCRIPT: &str = r#"
+read -r up _ < /proc/uptime; printf 'up\t%s\n' "$up"
+for dir in /proc/[0-9]*; do
+  pid=${dir#/proc/}; [ "$pid" = "$$" ] && continue
+  { read -r stat < "$dir/stat"; } 2>/dev/null || continue
+  name=${stat#*(}; name=${name%)*}; set -- ${stat##*) }
+  state=$1 parent=$2 ticks=$((${12} + ${13})) start=${20} user= memory=0
+  while read -r key value _; do
+    case $key in Uid:) user=$value ;; VmRSS:) memory=$value ;; esac
+  done 2>/dev/null < "$dir/status"
+  words=(); mapfile -d '' -t words 2>/dev/null < "$dir/cmdline"
+  line="${words[*]}"; line=${line//[$'\t\r\n']/ }
+  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$pid" "$parent" "$state" "$user" "$ticks" "$memory" "$start" "${line:-[$name]}"
+done"#;
+/// The kernel tells times in these; the same on every Linux that people run.
+const TICKS_A_SECOND: f64 = 100.0;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Process {
+    pub pid: u32,
+    pub parent: u32,
+    pub state: String,
+    pub user: String,
+    pub memory_kb: u64,
+    /// Of processor, in all.
+    pub cpu_s: f64,
+    /// Since it began.
+    pub age_s: f64,
+    pub command: String,
+}
+
+/// What was seen at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Look {
+    /// Of the clock that the sandbox sees.
+    pub at_s: f64,
+    pub processes: Vec<Process>,
+}
+
+/// Looks once. A paused sandbox stays paused, and that is an error.
+pub async fn look(sandbox: &Sandbox) -> Result<Look> {
+    let result = sandbox.execute(SCRIPT).without_resume().killed_on_drop().await?;
+    ensure!(result.exit_code == Some(0), "looking at its processes failed: {}", result.stderr.trim());
+    Ok(read(&result.stdout))
+}
+
+/// Lines that are none of ours are left out: whoever is inside can make /proc say much.
+fn read(text: &str) -> Look {
+    let at_s = text.lines().find_map(|line| line.strip_prefix("up\t")?.parse().ok()).unwrap_or(0.0);
+    let processes = text.lines().filter_map(|line| process(line, at_s)).collect();
+    Look { at_s, processes }
+}
+
+fn process(line: &str, at_s: f64) -> Option<Process> {
+    let mut parts = line.splitn(8, '\t');
+    let mut next = || parts.next();
+    let (pid, parent) = (next()?.parse().ok()?, next()?.parse().ok()?);
+    let (state, user) = (next()?.to_owned(), next()?.to_owned());
+    let ticks: f64 = next()?.parse().ok()?;
+    let memory_kb = next()?.parse().ok()?;
+    let start: f64 = next()?.parse().ok()?;
+    let command = next()?.to_owned();
+    let (cpu_s, age_s) = (ticks / TICKS_A_SECOND, (at_s - start / TICKS_A_SECOND).max(0.0));
+    Some(Process { pid, parent, state, user, memory_kb, cpu_s, age_s, command })
+}
+
+/// The part of one processor that each process used between two looks, in percent. What is new counts from its beginning.
+pub fn shares(before: &Look, after: &Look) -> BTreeMap<u32, f64> {
+    let elapsed = (after.at_s - before.at_s).max(0.01);
+    let used = |process: &Process| {
+        let earlier =
+            before.processes.iter().find(|old| old.pid == process.pid && old.age_s <= process.age_s);
+        (process.cpu_s - earlier.map_or(0.0, |old| old.cpu_s)).max(0.0)
+    };
+    after.processes.iter().map(|process| (process.pid, used(process) / elapsed * 100.0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "up\t100.50\n1\t0\tS\t0\t10\t2048\t50\t/init\n7\t1\tR\t0\t250\t512\t9050\tsleep 60\nnonsense\n";
+
+    #[test]
+    fn what_a_sandbox_says_is_read_as_far_as_it_makes_sense() {
+        let look = read(TEXT);
+        assert_eq!((look.at_s, look.processes.len()), (100.5, 2));
+        let sleep = &look.processes[1];
+        assert_eq!(
+            (sleep.pid, sleep.parent, sleep.memory_kb, sleep.command.as_str()),
+            (7, 1, 512, "sleep 60")
+        );
+        assert!((sleep.cpu_s - 2.5).abs() < 1e-9 && (sleep.age_s - 10.0).abs() < 1e-9);
+        assert_eq!(read("").processes, []);
+    }
+
+    #[test]
+    fn shares_are_of_the_time_between() {
+        let before = read(TEXT);
+        let mut after = before.clone();
+        after.at_s += 2.0;
+        after.processes[1].cpu_s += 1.0;
+        after.processes.iter_mut().for_each(|process| process.age_s += 2.0);
+        let shares = shares(&before, &after);
+        assert!((shares[&7] - 50.0).abs() < 1e-9 && shares[&1].abs() < 1e-9, "{shares:?}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Tables for people: columns as wide as they have to be, a heading above, no lines.
+
+use std::fmt::Write;
+
+use crate::style::{Paint, Tone};
+
+/// A cell and its tone.
+pub type Cell = (String, Tone);
+
+pub fn plain(text: impl Into<String>) -> Cell {
+    (text.into(), Tone::Plain)
+}
+
+/// The table as text. What a sandbox says about itself is shown without its control characters.
+pub fn table<const N: usize>(heading: [&str; N], rows: &[[Cell; N]], paint: Paint) -> String {
+    let rows: Vec<[Cell; N]> =
+        rows.iter().map(|row| row.clone().map(|(text, tone)| (printable(&text), tone))).collect();
+    let widths: [usize; N] = std::array::from_fn(|at| {
+        let widest = rows.iter().map(|row| row[at].0.chars().count()).max().unwrap_or(0);
+        widest.max(heading[at].chars().count())
+    });
+    let mut text = String::new();
+    let mut line = |cells: [(&str, Tone); N]| {
+        for (at, (cell, tone)) in cells.into_iter().enumerate() {
+            let gap = if at + 1 == N { 0 } else { widths[at] + 2 - cell.chars().count() };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{}{}", paint.text(tone, cell), " ".repeat(gap));
+        }
+        text.push('\n');
+    };
+    line(heading.map(|cell| (cell, Tone::Faint)));
+    rows.iter().for_each(|row| line(std::array::from_fn(|at| (row[at].0.as_str(), row[at].1))));
+    text
+}
+
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// How long ago, in the unit that says it best.
+pub fn age(ms: u64) -> String {
+    match ms / 1000 {
+        s @ 0..60 => format!("{s}s"),
+        s @ 60..3600 => format!("{}m", s / 60),
+        s @ 3600..86_400 => format!("{}h", s / 3600),
+        s => format!("{}d", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_their_heading() {
+        let rows = [[plain("a"), plain("running")], [plain("long"), plain("x\x1b[2J")]];
+        assert_eq!(
+            table(["ID", "STATE"], &rows, Paint::None),
+            "ID    STATE\na     running\nlong  x\u{fffd}[2J\n"
+        );
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let ages = [0, 59_999, 60_000, 3_600_000, 86_400_000 * 3].map(age);
+        assert_eq!(ages, ["0s", "59s", "1m", "1h", "3d"]);
+    }
+}

@@ -1,0 +1,271 @@
+//! Asking for a new sandbox.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use api::{
+    CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, EgressDefault, SandboxView,
+};
+use futures_util::future::BoxFuture;
+use hyper::Method;
+
+use crate::client::Client;
+use crate::happenings::{Handlers, Happening, Started};
+use crate::millis::ms;
+use crate::retry::Safety;
+use crate::run::{EventKind, Run};
+use crate::sandbox::Sandbox;
+use crate::transport::Call;
+use crate::{Result, ids};
+
+impl Client {
+    /// Asks for a new sandbox of an image; `.await` sends it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("python:3.12").cpu(4).memory_mb(8192).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn create(&self, image: impl Into<String>) -> Create {
+        Create::new(self.clone(), image.into())
+    }
+}
+
+/// A sandbox that is being asked for; `.await` sends it. What is not said is as the service has it.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// use std::time::Duration;
+/// let sandbox = client
+///     .create("ubuntu:24.04")
+///     .cpu(4)
+///     .env("GREETING", "hello")
+///     .metadata("userId", "user_123")
+///     .idle_timeout(Duration::from_secs(60))
+///     .await?;
+/// assert_eq!(sandbox.execute("echo $GREETING").await?.stdout, "hello\n");
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await"]
+pub struct Create {
+    client: Client,
+    body: CreateBody,
+    key: Option<String>,
+    handlers: Handlers,
+    run: Option<Run>,
+}
+
+impl Create {
+    fn new(client: Client, image: String) -> Self {
+        let body = CreateBody { image, ..CreateBody::default() };
+        Self { client, body, key: None, handlers: Handlers::default(), run: None }
+    }
+
+    fn resources(&mut self) -> &mut CreateResources {
+        self.body.resources.get_or_insert_default()
+    }
+
+    fn egress(&mut self) -> &mut CreateEgress {
+        self.body.network.get_or_insert_with(CreateNetwork::default).egress.get_or_insert_default()
+    }
+
+    /// Virtual processors: 2, 4 or 8.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").cpu(8).await?;
+    /// assert_eq!(sandbox.known().unwrap().resources.cpu, 8);
+    /// # Ok(()) });
+    /// ```
+    pub fn cpu(mut self, cpu: u32) -> Self {
+        self.resources().cpu = Some(cpu);
+        self
+    }
+
+    /// Memory in MB.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").memory_mb(2048).await?;
+    /// assert_eq!(sandbox.known().unwrap().resources.memory_mb, 2048);
+    /// # Ok(()) });
+    /// ```
+    pub fn memory_mb(mut self, memory_mb: u32) -> Self {
+        self.resources().memory_mb = Some(memory_mb);
+        self
+    }
+
+    /// Disk in MB.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").disk_mb(5120).await?;
+    /// assert_eq!(sandbox.known().unwrap().resources.disk_mb, 5120);
+    /// # Ok(()) });
+    /// ```
+    pub fn disk_mb(mut self, disk_mb: u32) -> Self {
+        self.resources().disk_mb = Some(disk_mb);
+        self
+    }
+
+    /// A variable of every command's environment.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").env("A", "1").env("B", "2").await?;
+    /// assert_eq!(sandbox.execute("echo $A$B").await?.stdout, "12\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.body.env.get_or_insert_default().insert(name.into(), value.into());
+        self
+    }
+
+    /// Where commands run.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").workdir("/src").await?;
+    /// assert_eq!(sandbox.known().unwrap().workdir, "/src");
+    /// # Ok(()) });
+    /// ```
+    pub fn workdir(mut self, workdir: impl Into<String>) -> Self {
+        self.body.workdir = Some(workdir.into());
+        self
+    }
+
+    /// How long it may run in all; pauses do not count.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let day = std::time::Duration::from_secs(86_400);
+    /// let sandbox = client.create("ubuntu:24.04").timeout(day).await?;
+    /// assert_eq!(sandbox.known().unwrap().timeout_ms, 86_400_000);
+    /// # Ok(()) });
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.body.timeout_ms = Some(ms(timeout));
+        self
+    }
+
+    /// After how long without a command it is paused; zero for never.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").idle_timeout(std::time::Duration::ZERO).await?;
+    /// assert_eq!(sandbox.known().unwrap().idle_timeout_ms, 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn idle_timeout(mut self, idle: Duration) -> Self {
+        self.body.idle_timeout_ms = Some(ms(idle));
+        self
+    }
+
+    /// A tag, by which lists can be filtered.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").metadata("job", "17").await?;
+    /// assert_eq!(sandbox.known().unwrap().metadata["job"], "17");
+    /// # Ok(()) });
+    /// ```
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.body.metadata.get_or_insert_default().insert(key.into(), value.into());
+        self
+    }
+
+    /// Lets it reach these domains and no others.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").only_domains(["example.com", "*.example.org"]).await?;
+    /// let egress = sandbox.known().unwrap().network.egress;
+    /// assert_eq!(egress.default, client::EgressDefault::Deny);
+    /// # Ok(()) });
+    /// ```
+    pub fn only_domains<D: Into<String>>(mut self, domains: impl IntoIterator<Item = D>) -> Self {
+        let egress = self.egress();
+        egress.default = Some(EgressDefault::Deny);
+        egress.allow.get_or_insert_default().extend(domains.into_iter().map(Into::into));
+        self
+    }
+
+    /// The ports that may be exposed.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").allow_ports([3000]).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn allow_ports(mut self, ports: impl IntoIterator<Item = u16>) -> Self {
+        let network = self.body.network.get_or_insert_default();
+        let ingress = network.ingress.get_or_insert_with(CreateIngress::default);
+        ingress.allow_ports.get_or_insert_default().extend(ports);
+        self
+    }
+
+    /// Under a key of the caller's, so that the same create, sent again within a day by whatever process, answers the same
+    /// sandbox. Without one the library makes one for its own repeats.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let first = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
+    /// let again = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
+    /// assert_eq!(first.id(), again.id());
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Calls `handler` when something happens to the sandbox, its start included; see [`Sandbox::on`].
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").on(|_: &client::Started| println!("it runs")).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn on<H: Happening>(self, handler: impl Fn(&H) + Send + Sync + 'static) -> Self {
+        self.handlers.add(handler);
+        self
+    }
+
+    /// Notes in `run` what happens to the sandbox, its creation included.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let run = client::Run::new();
+    /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn run(mut self, run: &Run) -> Self {
+        self.run = Some(run.clone());
+        self
+    }
+
+    async fn send(self) -> Result<Sandbox> {
+        let key = self.key.unwrap_or_else(|| ids::made("key_"));
+        let call =
+            Call::new(Method::POST, "/v1/sandboxes", Safety::Repeatable).json(&self.body)?.key(&key)?;
+        let view: SandboxView = self.client.transport().json(call).await?;
+        let sandbox =
+            Sandbox::with(self.client, view.id.clone(), Some(view.clone()), self.handlers, self.run);
+        sandbox.note(
+            EventKind::SandboxCreated,
+            &[("image", view.image.into()), ("state", view.state.to_string().into())],
+        );
+        sandbox.note(EventKind::SandboxStarted, &[]);
+        sandbox.tell(&Started);
+        Ok(sandbox)
+    }
+}
+
+impl IntoFuture for Create {
+    type Output = Result<Sandbox>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}

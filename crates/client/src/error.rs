@@ -1,0 +1,329 @@
+//! The one error of the library (section 7 of the specification). Every call answers it; nothing is left half-done by it but what
+//! the service may have done already.
+
+mod code;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+pub use code::Code;
+
+/// What every call answers.
+///
+/// ```
+/// async fn images(client: &client::Client) -> client::Result<Vec<String>> {
+///     Ok(client.list().page(0).await?.data.into_iter().map(|item| item.image).collect())
+/// }
+/// ```
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed. Clones are cheap.
+///
+/// ```
+/// use client::Code;
+/// # client::fixture::run(async |client| {
+/// let error = client.get("sb_00000000").await.unwrap_err();
+/// match error.code() {
+///     Code::SandboxNotFound => assert_eq!(error.details()["sandboxId"], "sb_00000000"),
+///     Code::NetworkError => println!("is the service there?"),
+///     other => println!("{other}: {error}"),
+/// }
+/// assert_eq!(error.status(), Some(404));
+/// assert!(!error.retryable());
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Debug, Clone)]
+struct Inner {
+    code: Code,
+    name: String,
+    message: String,
+    status: Option<u16>,
+    details: Map<String, Value>,
+    request_id: Option<String>,
+    retry_after: Option<Duration>,
+    /// Tries before the one that failed like this.
+    repeats: u32,
+}
+
+/// An error's body as it came: of a newer service it may have a code that this version does not know.
+#[derive(Debug, Deserialize)]
+struct Body {
+    error: Object,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Object {
+    code: String,
+    message: String,
+    #[serde(default)]
+    details: Map<String, Value>,
+    #[serde(default)]
+    request_id: Option<String>,
+}
+
+impl Error {
+    fn new(code: Code, message: String) -> Self {
+        let name = code.as_str().to_owned();
+        let (details, status, request_id, retry_after) = (Map::new(), None, None, None);
+        Self(Arc::new(Inner { code, name, message, status, details, request_id, retry_after, repeats: 0 }))
+    }
+
+    /// The service was not reached, or its answer did not arrive.
+    pub(crate) fn network(message: impl Into<String>) -> Self {
+        Self::new(Code::NetworkError, message.into())
+    }
+
+    /// The call cannot even be sent.
+    pub(crate) fn configuration(message: impl Into<String>) -> Self {
+        Self::new(Code::Configuration, message.into())
+    }
+
+    /// What answered is no service of ours, or one that this library does not understand.
+    pub(crate) fn unknown(status: u16, message: impl Into<String>, request_id: Option<String>) -> Self {
+        let mut error = Self::new(Code::Unknown, message.into());
+        error.change(|inner| (inner.status, inner.request_id) = (Some(status), request_id));
+        error
+    }
+
+    /// From an answer of 400 or more. The header's request id counts where the body has none.
+    pub(crate) fn of_answer(
+        status: u16,
+        body: &[u8],
+        request_id: Option<String>,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        let mut error = match serde_json::from_slice::<Body>(body) {
+            Ok(body) => Self::of_object(body.error),
+            Err(_) => Self::unknown(status, format!("status {status} without an error of the service"), None),
+        };
+        error.change(|inner| {
+            inner.status = Some(status);
+            inner.retry_after = retry_after;
+            inner.request_id = inner.request_id.take().or(request_id);
+        });
+        error
+    }
+
+    /// From the data of a stream's `error` event; its status is the one that goes with its code.
+    pub(crate) fn of_event(data: &str) -> Option<Self> {
+        let object = serde_json::from_str::<Object>(data).ok()?;
+        let status = object.code.parse().ok().map(api::ErrorCode::status);
+        let mut error = Self::of_object(object);
+        error.change(|inner| inner.status = status);
+        Some(error)
+    }
+
+    fn of_object(object: Object) -> Self {
+        let mut error = Self::new(Code::of(&object.code), object.message);
+        error.change(|inner| {
+            inner.name = object.code;
+            inner.details = object.details;
+            inner.request_id = object.request_id;
+        });
+        error
+    }
+
+    pub(crate) fn after(mut self, repeats: u32) -> Self {
+        self.change(|inner| inner.repeats = repeats);
+        self
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Inner)) {
+        change(Arc::make_mut(&mut self.0));
+    }
+
+    /// What went wrong, to match on.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
+    /// assert_eq!(error.code(), client::Code::InvalidConfig);
+    /// # Ok(()) });
+    /// ```
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// The code as the service wrote it, also where this version does not know it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
+    /// assert_eq!(error.code_name(), "INVALID_CONFIG");
+    /// # Ok(()) });
+    /// ```
+    pub fn code_name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// For people: what came and what is allowed.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
+    /// assert!(error.message().contains("resources.cpu"));
+    /// # Ok(()) });
+    /// ```
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The HTTP status; none where nothing was answered.
+    ///
+    /// ```
+    /// # client::fixture::run(async |_| {
+    /// let nobody = client::Client::builder().url("http://127.0.0.1:9").key("any").build()?;
+    /// let error = nobody.health().await.unwrap_err();
+    /// assert_eq!((error.code(), error.status()), (client::Code::NetworkError, None));
+    /// # Ok(()) });
+    /// ```
+    pub fn status(&self) -> Option<u16> {
+        self.0.status
+    }
+
+    /// More for programs, such as `sandboxId`; empty where there is no more.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
+    /// assert_eq!(error.details()["field"], "resources.cpu");
+    /// # Ok(()) });
+    /// ```
+    pub fn details(&self) -> &Map<String, Value> {
+        &self.0.details
+    }
+
+    /// The id under which the service's log knows the request.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.get("sb_00000000").await.unwrap_err();
+    /// assert!(error.request_id().is_some_and(|id| id.starts_with("req_")));
+    /// # Ok(()) });
+    /// ```
+    pub fn request_id(&self) -> Option<&str> {
+        self.0.request_id.as_deref()
+    }
+
+    /// Whether the same call may succeed later.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.get("sb_00000000").await.unwrap_err();
+    /// assert!(!error.retryable());
+    /// # Ok(()) });
+    /// ```
+    pub fn retryable(&self) -> bool {
+        match self.0.code {
+            Code::RateLimited | Code::NetworkError => true,
+            Code::Configuration => false,
+            _ => self.0.status.is_some_and(|status| status >= 500),
+        }
+    }
+
+    /// How long the service asks to wait before another try.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.create("busy").await.unwrap_err();
+    /// assert_eq!(error.retry_after(), Some(std::time::Duration::from_secs(30)));
+    /// # Ok(()) });
+    /// ```
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// How many times the call had been repeated when it failed like this.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.get("sb_00000000").await.unwrap_err();
+    /// assert_eq!(error.repeats(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn repeats(&self) -> u32 {
+        self.0.repeats
+    }
+
+    fn detail(&self, name: &str) -> Option<&str> {
+        self.0.details.get(name).and_then(Value::as_str)
+    }
+
+    /// Why the sandbox ended, where the error says that it did.
+    pub(crate) fn terminated(&self) -> Option<&str> {
+        let ended = self.0.code == Code::SandboxNotFound && self.detail("state") == Some("terminated");
+        if ended { self.detail("reason") } else { None }
+    }
+}
+
+/// As the service wrote it; the id helps its operator.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.0.message, self.0.name)?;
+        if let Some(id) = &self.0.request_id {
+            write!(f, ", request {id}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> Error {
+        Error::of_answer(status, body.as_bytes(), Some("req_h".into()), None)
+    }
+
+    #[test]
+    fn every_code_of_the_service_has_a_variant_of_its_own() {
+        let mut seen = std::collections::HashSet::new();
+        for code in api::ErrorCode::ALL {
+            let body = serde_json::to_string(&api::ErrorBody::new(*code, "why", "req_1")).unwrap();
+            let error = answer(code.status(), &body);
+            assert_eq!((error.code(), error.code_name()), (Code::from(*code), code.as_str()));
+            assert_eq!((error.status(), error.request_id()), (Some(code.status()), Some("req_1")));
+            let again = matches!(code.status(), 429 | 500..);
+            assert_eq!(error.retryable(), again, "{code}");
+            assert!(error.code() != Code::Unknown && seen.insert(error.code()), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_a_newer_service_or_a_proxy_says_is_kept() {
+        let error = answer(418, r#"{"error":{"code":"TEAPOT","message":"short","details":{"a":1}}}"#);
+        assert_eq!((error.code(), error.code_name(), error.status()), (Code::Unknown, "TEAPOT", Some(418)));
+        assert_eq!((error.details()["a"].as_u64(), error.request_id()), (Some(1), Some("req_h")));
+        assert_eq!(error.to_string(), "short (TEAPOT, request req_h)");
+        let error = answer(502, "<html>Bad Gateway");
+        assert_eq!((error.code(), error.retryable()), (Code::Unknown, true));
+        assert_eq!(error.to_string(), "status 502 without an error of the service (UNKNOWN, request req_h)");
+    }
+
+    #[test]
+    fn an_event_of_a_stream_is_an_error_too() {
+        let error =
+            Error::of_event(r#"{"code":"EXECUTION_ERROR","message":"m","details":{},"requestId":"r"}"#);
+        let error = error.unwrap();
+        assert_eq!((error.code(), error.status()), (Code::ExecutionError, Some(502)));
+        assert!(Error::of_event("gone").is_none());
+    }
+
+    #[test]
+    fn only_its_end_is_taken_for_the_end_of_a_sandbox() {
+        let body = r#"{"error":{"code":"SANDBOX_NOT_FOUND","message":"m","details":{"state":"terminated","reason":"timeout"},"requestId":"r"}}"#;
+        assert_eq!(answer(404, body).terminated(), Some("timeout"));
+        assert_eq!(answer(404, &body.replace("terminated", "x")).terminated(), None);
+        assert_eq!(answer(409, &body.replace("SANDBOX_NOT_FOUND", "INVALID_STATE")).terminated(), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! Asking for a command: its answer in one piece, or its output as it comes.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use api::{ExecuteBody, ExecutionResult};
+use futures_util::future::BoxFuture;
+use hyper::Method;
+
+use crate::Result;
+use crate::ids;
+use crate::millis::ms;
+use crate::notes::{completed, failed, shown};
+use crate::retry::Safety;
+use crate::run::EventKind;
+use crate::sandbox::Sandbox;
+use crate::stream::OutputStream;
+use crate::transport::Call;
+
+/// The service's own default.
+const TIMEOUT_MS: u64 = 60_000;
+
+impl Sandbox {
+    /// A command, a line for bash. `.await` waits for its end, [`Execute::stream`] gives its output as it comes.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let result = sandbox.execute("echo out; echo err >&2; exit 3").await?;
+    /// assert_eq!((result.stdout.as_str(), result.exit_code), ("out\n", Some(3)));
+    /// # Ok(()) });
+    /// ```
+    pub fn execute(&self, command: impl Into<String>) -> Execute {
+        Execute::new(self.clone(), command.into())
+    }
+}
+
+/// A command that is being asked for. `.await` waits for its end; [`stream`](Self::stream) gives its output as it comes.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let result = sandbox.execute("cat; echo $NAME >&2; exit 3").stdin("in").env("NAME", "x").await?;
+/// assert_eq!((result.stdout.as_str(), result.stderr.as_str()), ("in", "x\n"));
+/// assert_eq!(result.exit_code, Some(3));
+/// # Ok(()) });
+/// ```
+///
+/// It is sent with an `Idempotency-Key`, and again when its answer was lost: the service then gives the answer of the one
+/// command. With that a dropped future leaves the command running; [`killed_on_drop`](Self::killed_on_drop) has it the other
+/// way round.
+#[must_use = "it is sent by .await or .stream()"]
+pub struct Execute {
+    sandbox: Sandbox,
+    body: ExecuteBody,
+    key: Key,
+}
+
+enum Key {
+    Made,
+    Given(String),
+    None,
+}
+
+impl Execute {
+    fn new(sandbox: Sandbox, command: String) -> Self {
+        let body = ExecuteBody { command, ..ExecuteBody::default() };
+        Self { sandbox, body, key: Key::Made }
+    }
+
+    /// Where it runs, if not in the sandbox's working directory.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.execute("pwd").cwd("/tmp").await?.stdout, "/tmp\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn cwd(mut self, cwd: impl Into<String>) -> Self {
+        self.body.cwd = Some(cwd.into());
+        self
+    }
+
+    /// A variable of its environment, over the sandbox's.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.execute("echo $A").env("A", "1").await?.stdout, "1\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.body.env.get_or_insert_default().insert(name.into(), value.into());
+        self
+    }
+
+    /// Text for its standard input.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.execute("cat").stdin("hello").await?.stdout, "hello");
+    /// # Ok(()) });
+    /// ```
+    pub fn stdin(mut self, stdin: impl Into<String>) -> Self {
+        self.body.stdin = Some(stdin.into());
+        self
+    }
+
+    /// After how long it is killed with all that it started; 60 s if nothing is said, 5 minutes at most.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let result = sandbox.execute("sleep 60").timeout(std::time::Duration::from_millis(10)).await?;
+    /// assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
+    /// # Ok(()) });
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.body.timeout_ms = Some(ms(timeout));
+        self
+    }
+
+    /// Fails with [`InvalidState`](crate::Code::InvalidState) in a paused sandbox instead of resuming it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.pause().await?;
+    /// let error = sandbox.execute("true").without_resume().await.unwrap_err();
+    /// assert_eq!(error.code(), client::Code::InvalidState);
+    /// # Ok(()) });
+    /// ```
+    pub fn without_resume(mut self) -> Self {
+        self.body.auto_resume = Some(false);
+        self
+    }
+
+    /// Under a key of the caller's: the same command, sent again within a day by whatever process, answers what the first did.
+    /// A stream does not take one.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let result = sandbox.execute("echo once").idempotency_key("step-1").await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Key::Given(key.into());
+        self
+    }
+
+    /// Sent without a key: the service kills the command when this future is dropped, and a lost answer is an error.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use std::time::Duration;
+    /// let long = sandbox.execute("sleep 1000").killed_on_drop();
+    /// assert!(tokio::time::timeout(Duration::from_millis(20), long).await.is_err());
+    /// # Ok(()) });
+    /// ```
+    pub fn killed_on_drop(mut self) -> Self {
+        self.key = Key::None;
+        self
+    }
+
+    /// Starts it, and answers once the service has. Dropping the stream kills the command.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use client::Output;
+    /// use futures_util::TryStreamExt;
+    /// let mut output = sandbox.execute("echo one; echo two >&2").stream().await?;
+    /// while let Some(event) = output.try_next().await? {
+    ///     match event {
+    ///         Output::Stdout(line) => println!("{line}"),
+    ///         Output::Stderr(line) => eprintln!("{line}"),
+    ///         Output::Done(done) => assert_eq!(done.exit_code, Some(0)),
+    ///     }
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub async fn stream(self) -> Result<OutputStream> {
+        let call = self.call(Safety::OnlyUnstarted)?.accept("text/event-stream");
+        let (sandbox, command) = (self.sandbox, shown(&self.body.command));
+        sandbox.note(EventKind::ExecStarted, &[("command", command.clone())]);
+        match sandbox.client().transport().stream(call).await {
+            Ok(response) => Ok(OutputStream::new(response, sandbox, command)),
+            Err(error) => Err(failed(&sandbox, command, error)),
+        }
+    }
+
+    async fn whole(self) -> Result<ExecutionResult> {
+        let limit = Duration::from_millis(self.body.timeout_ms.unwrap_or(TIMEOUT_MS));
+        let transport = self.sandbox.client().transport();
+        let call = match &self.key {
+            Key::Made => self.call(Safety::Command)?.key(&ids::made("key_"))?,
+            Key::Given(key) => self.call(Safety::Command)?.key(key)?,
+            Key::None => self.call(Safety::OnlyUnstarted)?,
+        };
+        let call = call.timeout(limit.saturating_add(transport.timeout()));
+        let (sandbox, command) = (&self.sandbox, shown(&self.body.command));
+        sandbox.note(EventKind::ExecStarted, &[("command", command.clone())]);
+        let result: ExecutionResult = match transport.json(call).await {
+            Ok(result) => result,
+            Err(error) => return Err(failed(sandbox, command, error)),
+        };
+        let (exit, signal) = (result.exit_code, result.signal.clone());
+        completed(sandbox, command, result.duration_ms, exit, signal);
+        Ok(result)
+    }
+
+    fn call(&self, safety: Safety) -> Result<Call> {
+        let path = format!("/v1/sandboxes/{}/execute", self.sandbox.id());
+        Call::new(Method::POST, path, safety).json(&self.body)
+    }
+}
+
+impl IntoFuture for Execute {
+    type Output = Result<ExecutionResult>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.whole())
+    }
+}

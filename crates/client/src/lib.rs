@@ -1,0 +1,61 @@
+//! The companion library of `sandboxd`: isolated Linux machines from Rust.
+//!
+//! ```
+//! # client::fixture::run(async |client| {
+//! // Outside of this example: let client = client::Client::from_env()?;
+//! let sandbox = client.create("ubuntu:24.04").env("NAME", "world").await?;
+//! let result = sandbox.execute("echo hello $NAME").await?;
+//! assert_eq!(result.stdout, "hello world\n");
+//! sandbox.terminate().await?;
+//! # Ok(()) });
+//! ```
+//!
+//! - [`Client`] is one key's view of a service; [`Client::from_env`] finds both in the environment, or the daemon of this machine.
+//! - [`Sandbox`] is a handle: [`execute`](Sandbox::execute) a command, as one answer or as a [stream](Execute::stream);
+//!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
+//! - Every call fails with an [`Error`], whose [`Code`] has one variant for each error of the service.
+//! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
+//!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
+//! - A [`Run`] notes what happens, as one stream of [`RuntimeEvent`]s.
+
+mod client;
+mod connect;
+mod create;
+mod error;
+mod execute;
+#[cfg(feature = "fixture")]
+#[doc(hidden)]
+pub mod fixture;
+mod guard;
+mod happenings;
+mod ids;
+mod list;
+mod millis;
+mod notes;
+mod retry;
+mod run;
+mod sandbox;
+mod settings;
+pub mod sse;
+mod stream;
+mod transport;
+mod trust;
+
+pub use api::{
+    BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, ExecuteBody, ExecutionResult, Health,
+    IngressPolicy, NetworkPolicy, Pagination, PauseResult, Resources, ResumeResult, SandboxId, SandboxItem,
+    SandboxList, SandboxState, SandboxView, Timestamp,
+};
+
+pub use client::Client;
+pub use create::Create;
+pub use error::{Code, Error, Result};
+pub use execute::Execute;
+pub use guard::Guard;
+pub use happenings::{Failed, Happening, Paused, Resumed, Started, Terminated};
+pub use list::{List, Listing};
+pub use run::{EventKind, LlmCost, Run, RuntimeEvent};
+pub use sandbox::Sandbox;
+pub use settings::ClientBuilder;
+pub use stream::{Output, OutputStream};
+pub use trust::{BadFingerprint, Fingerprint};

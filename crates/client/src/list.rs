@@ -1,0 +1,207 @@
+//! Lists of sandboxes, page by page or as one stream.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use api::{SandboxId, SandboxItem, SandboxList, SandboxState};
+use futures_util::Stream;
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+
+use crate::Result;
+use crate::client::Client;
+use crate::transport::{Call, encoded};
+
+const LARGEST_PAGE: u32 = 100;
+
+impl Client {
+    /// Asks for a list of sandboxes, newest first.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// use futures_util::TryStreamExt;
+    /// # client.create("ubuntu:24.04").await?;
+    /// let mut list = client.list().state(client::SandboxState::Running).stream();
+    /// while let Some(item) = list.try_next().await? {
+    ///     println!("{} {}", item.id, item.image);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn list(&self) -> List {
+        List::new(self.clone())
+    }
+}
+
+/// A list that is being asked for.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # client.create("ubuntu:24.04").metadata("job", "17").await?;
+/// let page = client.list().metadata("job", "17").page_size(10).page(0).await?;
+/// assert_eq!(page.pagination.total, 1);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct List {
+    client: Client,
+    state: Option<SandboxState>,
+    image: Option<String>,
+    metadata: BTreeMap<String, String>,
+    page_size: u32,
+}
+
+impl List {
+    fn new(client: Client) -> Self {
+        Self { client, state: None, image: None, metadata: BTreeMap::new(), page_size: LARGEST_PAGE }
+    }
+
+    /// Only those in this state.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let paused = client.list().state(client::SandboxState::Paused).page(0).await?;
+    /// assert_eq!(paused.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn state(mut self, state: SandboxState) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Only those of this image.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let none = client.list().image("node:22").page(0).await?;
+    /// assert_eq!(none.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn image(mut self, image: impl Into<String>) -> Self {
+        self.image = Some(image.into());
+        self
+    }
+
+    /// Only those with this tag; of several, all have to fit.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let none = client.list().metadata("userId", "user_123").metadata("job", "17").page(0).await?;
+    /// assert_eq!(none.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
+    /// let page = client.list().page_size(2).page(0).await?;
+    /// assert!(page.data.len() == 2 && page.pagination.has_more);
+    /// # Ok(()) });
+    /// ```
+    pub fn page_size(mut self, page_size: u32) -> Self {
+        self.page_size = page_size;
+        self
+    }
+
+    /// One page: what comes after the first `offset`.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
+    /// let page = client.list().page_size(2).page(2).await?;
+    /// assert!(page.data.len() == 1 && !page.pagination.has_more);
+    /// # Ok(()) });
+    /// ```
+    pub async fn page(&self, offset: u64) -> Result<SandboxList> {
+        self.client.transport().json(Call::get(self.path(offset))).await
+    }
+
+    /// All of them, fetched by pages as they are taken. What is made meanwhile pushes others to a later page: none of those
+    /// comes twice.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// use futures_util::TryStreamExt;
+    /// # for _ in 0..5 { client.create("ubuntu:24.04").await?; }
+    /// let all: Vec<_> = client.list().page_size(2).stream().try_collect().await?;
+    /// assert_eq!(all.len(), 5);
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(self) -> Listing {
+        let begin = Pages { list: self, offset: Some(0), page: VecDeque::new(), last: HashSet::new() };
+        let items = try_unfold(begin, |mut pages| async move {
+            loop {
+                if let Some(item) = pages.page.pop_front() {
+                    return Ok(Some((item, pages)));
+                }
+                let Some(offset) = pages.offset else { return Ok(None) };
+                pages.turn(offset).await?;
+            }
+        });
+        Listing { items: items.boxed() }
+    }
+
+    fn path(&self, offset: u64) -> String {
+        let mut path = format!("/v1/sandboxes?limit={}&offset={offset}", self.page_size);
+        if let Some(state) = self.state {
+            path.push_str(&format!("&state={state}"));
+        }
+        if let Some(image) = &self.image {
+            path.push_str(&format!("&image={}", encoded(image)));
+        }
+        for (key, value) in &self.metadata {
+            path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
+        }
+        path
+    }
+}
+
+struct Pages {
+    list: List,
+    /// Of the next page; none after the last.
+    offset: Option<u64>,
+    page: VecDeque<SandboxItem>,
+    /// The page before: what was pushed back by newer ones shows up again at the head of the next.
+    last: HashSet<SandboxId>,
+}
+
+impl Pages {
+    async fn turn(&mut self, offset: u64) -> Result<()> {
+        let page = self.list.page(offset).await?;
+        let seen = page.data.len();
+        // A page that is empty and promises more would be asked for for ever.
+        let more = page.pagination.has_more && seen > 0;
+        self.offset = more.then(|| offset + u64::try_from(seen).unwrap_or(u64::MAX));
+        let ids = page.data.iter().map(|item| item.id.clone()).collect();
+        let last = std::mem::replace(&mut self.last, ids);
+        self.page = page.data.into_iter().filter(|item| !last.contains(&item.id)).collect();
+        Ok(())
+    }
+}
+
+/// A stream of sandboxes, newest first. It ends after the first error.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// use futures_util::StreamExt;
+/// let mut list: client::Listing = client.list().stream();
+/// assert!(list.next().await.is_none());
+/// # Ok(()) });
+/// ```
+pub struct Listing {
+    items: BoxStream<'static, Result<SandboxItem>>,
+}
+
+impl Stream for Listing {
+    type Item = Result<SandboxItem>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().items.as_mut().poll_next(cx)
+    }
+}

@@ -1,0 +1,267 @@
+//! The runtime library: what a program and its sandboxes do, as one stream of events under one id (2.10 and 6.3 of the
+//! specification), to handlers and to files.
+//!
+//! An event is told in the task that makes it, and is in the file before the call goes on. A file that cannot be written to
+//! stops nothing: the first fault is kept for [`Run::finish`].
+
+mod event;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use api::{SandboxId, Timestamp};
+use serde_json::{Map, Value, json};
+
+pub use event::{EventKind, LlmCost, RuntimeEvent};
+
+use crate::ids::made;
+use crate::millis::ms;
+
+/// One run of a program: an id, and those who are told its events. Clones are the same run.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let dir = tempfile::tempdir()?;
+/// # let file = dir.path().join("run.jsonl");
+/// use client::{EventKind, Run};
+/// let run = Run::new().to_file(&file)?.on_event(|event| println!("{} {}", event.timestamp, event.kind));
+/// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
+/// run.tool_call("shell", serde_json::json!({"command": "true"}));
+/// sandbox.execute("true").await?;
+/// run.finish()?;
+///
+/// let lines = std::fs::read_to_string(&file)?;
+/// let kinds: Vec<EventKind> = lines
+///     .lines()
+///     .map(|line| serde_json::from_str::<client::RuntimeEvent>(line).map(|event| event.kind))
+///     .collect::<Result<_, _>>()?;
+/// use EventKind::*;
+/// assert_eq!(kinds, [SandboxCreated, SandboxStarted, AgentToolCall, ExecStarted, ExecCompleted]);
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+pub struct Run {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: String,
+    sinks: Mutex<Vec<Sink>>,
+    fault: Mutex<Option<io::Error>>,
+}
+
+#[derive(Clone)]
+enum Sink {
+    Handler(Arc<dyn Fn(&RuntimeEvent) + Send + Sync>),
+    Lines(Arc<Mutex<File>>),
+}
+
+impl Run {
+    /// A run with a new id.
+    ///
+    /// ```
+    /// assert!(client::Run::new().id().starts_with("run_"));
+    /// ```
+    #[expect(clippy::new_without_default, reason = "each has an id of its own, which a default would hide")]
+    pub fn new() -> Self {
+        Self::with_id(made("run_"))
+    }
+
+    /// A run that has its id from elsewhere.
+    ///
+    /// ```
+    /// assert_eq!(client::Run::with_id("nightly-17").id(), "nightly-17");
+    /// ```
+    pub fn with_id(id: impl Into<String>) -> Self {
+        Self { inner: Arc::new(Inner { id: id.into(), sinks: Mutex::default(), fault: Mutex::default() }) }
+    }
+
+    /// The `runId` of its events.
+    ///
+    /// ```
+    /// assert_eq!(client::Run::with_id("a").id(), "a");
+    /// ```
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    /// Calls `handler` with every event from now on, in the task that makes it.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    /// static SEEN: AtomicU32 = AtomicU32::new(0);
+    /// let run = client::Run::new().on_event(|_| drop(SEEN.fetch_add(1, Relaxed)));
+    /// run.thinking("which test fails?");
+    /// assert_eq!(SEEN.load(Relaxed), 1);
+    /// ```
+    #[must_use]
+    pub fn on_event(self, handler: impl Fn(&RuntimeEvent) + Send + Sync + 'static) -> Self {
+        self.add(Sink::Handler(Arc::new(handler)));
+        self
+    }
+
+    /// Appends every event from now on to a file, a line of JSON each. The file is made if it is not there.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let run = client::Run::new().to_file(dir.path().join("run.jsonl"))?;
+    /// run.thinking("…");
+    /// # assert_eq!(std::fs::read_to_string(dir.path().join("run.jsonl"))?.lines().count(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn to_file(self, path: impl AsRef<Path>) -> io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        self.add(Sink::Lines(Arc::new(Mutex::new(file))));
+        Ok(self)
+    }
+
+    fn add(&self, sink: Sink) {
+        self.inner.sinks.lock().unwrap_or_else(PoisonError::into_inner).push(sink);
+    }
+
+    /// What a model thought.
+    ///
+    /// ```
+    /// client::Run::new().thinking("the import is missing");
+    /// ```
+    pub fn thinking(&self, text: &str) {
+        self.agent(EventKind::AgentThinking, json!({ "text": text }));
+    }
+
+    /// A tool that a model called, and with what.
+    ///
+    /// ```
+    /// client::Run::new().tool_call("read_file", serde_json::json!({"path": "a.py"}));
+    /// ```
+    pub fn tool_call(&self, tool: &str, arguments: impl Into<Value>) {
+        self.agent(EventKind::AgentToolCall, json!({ "tool": tool, "arguments": arguments.into() }));
+    }
+
+    /// What the tool answered.
+    ///
+    /// ```
+    /// client::Run::new().tool_result("read_file", "import os");
+    /// ```
+    pub fn tool_result(&self, tool: &str, result: impl Into<Value>) {
+        self.agent(EventKind::AgentToolResult, json!({ "tool": tool, "result": result.into() }));
+    }
+
+    /// What went wrong in the agent itself.
+    ///
+    /// ```
+    /// client::Run::new().agent_error("the model answered no JSON");
+    /// ```
+    pub fn agent_error(&self, message: &str) {
+        self.agent(EventKind::AgentError, json!({ "message": message }));
+    }
+
+    /// What an answer of a model cost.
+    ///
+    /// ```
+    /// use client::{LlmCost, Run};
+    /// let cost = LlmCost { model: "m-1".into(), input_tokens: 900, output_tokens: 50, amount: 0.004, currency: "USD".into() };
+    /// Run::new().llm_cost(&cost);
+    /// ```
+    pub fn llm_cost(&self, cost: &LlmCost) {
+        // Its fields are numbers and texts, which JSON has.
+        self.agent(EventKind::CostLlm, serde_json::to_value(cost).unwrap_or_default());
+    }
+
+    fn agent(&self, kind: EventKind, data: Value) {
+        let Value::Object(data) = data else { return };
+        self.record(kind, None, data);
+    }
+
+    /// Any event, with data of the caller's.
+    ///
+    /// ```
+    /// use client::{EventKind, Run};
+    /// let data = [("path".to_owned(), "a.py".into())].into_iter().collect();
+    /// let event = Run::with_id("a").record(EventKind::FileRead, None, data);
+    /// assert_eq!((event.run_id.as_str(), event.data["path"].as_str()), ("a", Some("a.py")));
+    /// ```
+    pub fn record(
+        &self,
+        kind: EventKind,
+        sandbox: Option<&SandboxId>,
+        data: Map<String, Value>,
+    ) -> RuntimeEvent {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let event = RuntimeEvent {
+            id: made("ev_"),
+            timestamp: Timestamp(ms(since)),
+            kind,
+            sandbox_id: sandbox.map(SandboxId::to_string).unwrap_or_default(),
+            run_id: self.inner.id.clone(),
+            data,
+        };
+        let sinks = self.inner.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for sink in &sinks {
+            match sink {
+                Sink::Handler(handler) => handler(&event),
+                Sink::Lines(file) => {
+                    if let Err(error) = write_line(file, &event) {
+                        let mut fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
+                        fault.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        event
+    }
+
+    /// Sees to it that the files are on disk, and tells the first fault of writing to them.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// client::Run::new().to_file(dir.path().join("run.jsonl"))?.finish()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn finish(&self) -> io::Result<()> {
+        if let Some(fault) = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(fault);
+        }
+        let sinks = self.inner.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for sink in &sinks {
+            if let Sink::Lines(file) = sink {
+                file.lock().unwrap_or_else(PoisonError::into_inner).sync_all()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One write, so that lines of several processes do not mix.
+fn write_line(file: &Mutex<File>, event: &RuntimeEvent) -> io::Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_to_is_told_of_at_the_end() {
+        let run = Run::new().to_file("/dev/full").unwrap();
+        run.thinking("a");
+        assert_eq!(run.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn two_runs_append_to_one_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("runs.jsonl");
+        for id in ["a", "b"] {
+            Run::with_id(id).to_file(&file).unwrap().thinking("x");
+        }
+        let text = std::fs::read_to_string(file).unwrap();
+        let ids: Vec<String> =
+            text.lines().map(|line| serde_json::from_str::<RuntimeEvent>(line).unwrap().run_id).collect();
+        assert_eq!(ids, ["a", "b"]);
+    }
+}

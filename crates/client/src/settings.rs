@@ -1,0 +1,326 @@
+//! How a client is set up: in code, from the environment, or by what the daemon of this machine leaves for its owner.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+
+use crate::connect::{Connector, Place};
+use crate::retry::Policy;
+use crate::transport::Transport;
+use crate::trust::Trust;
+use crate::{Client, Error, Fingerprint, Result};
+
+const LOCAL_URL: &str = "https://127.0.0.1:8443";
+const LOCAL_DATA_DIR: &str = "/var/lib/sandboxd";
+const LOCAL_KEY: &str = "local.key";
+const LOCAL_CERTIFICATE: &str = "tls/tls-cert.pem";
+const TIMEOUT: Duration = Duration::from_secs(30);
+const RETRIES: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Client {
+    /// As the environment says, else the daemon of this machine: see [`ClientBuilder::from_env`].
+    ///
+    /// ```no_run
+    /// let client = client::Client::from_env()?;
+    /// # Ok::<(), client::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        ClientBuilder::from_env().build()
+    }
+
+    /// A client that is set up in code.
+    ///
+    /// ```
+    /// let client = client::Client::builder().url("http://127.0.0.1:8080").key("sk_…").build();
+    /// # assert!(client.is_err(), "a key is ASCII");
+    /// ```
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
+    }
+}
+
+/// A client that is being set up. What is not said is as with [`Client::from_env`].
+///
+/// ```
+/// # client::fixture::run(async |fixture| {
+/// # let (url, key) = (fixture.url(), "sk_test");
+/// use std::time::Duration;
+/// let client = client::Client::builder()
+///     .url(url)
+///     .key(key)
+///     .timeout(Duration::from_secs(5))
+///     .retries(0)
+///     .build()?;
+/// assert_eq!(client.health().await?.status, "ok");
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ClientBuilder {
+    url: Option<String>,
+    key: Option<Secret>,
+    trust: Option<Believed>,
+    data_dir: PathBuf,
+    timeout: Duration,
+    policy: Policy,
+}
+
+#[derive(Clone)]
+struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Believed {
+    File(PathBuf),
+    Pem(Vec<u8>),
+    Pin(Fingerprint),
+    System,
+}
+
+impl ClientBuilder {
+    fn new() -> Self {
+        Self {
+            url: None,
+            key: None,
+            trust: None,
+            data_dir: LOCAL_DATA_DIR.into(),
+            timeout: TIMEOUT,
+            policy: Policy { retries: RETRIES, patience: PATIENCE },
+        }
+    }
+
+    /// What the environment says: `SANDBOXD_URL`, `SANDBOXD_API_KEY`, `SANDBOXD_CERTIFICATE` (a file in PEM to trust), and
+    /// `SANDBOXD_DATA_DIR`, where the daemon of this machine keeps its key.
+    ///
+    /// ```
+    /// let builder = client::ClientBuilder::from_env().retries(5);
+    /// ```
+    pub fn from_env() -> Self {
+        Self::new().environment(|name| std::env::var(name).ok())
+    }
+
+    fn environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let given = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        self.url = given("SANDBOXD_URL").or(self.url);
+        self.key = given("SANDBOXD_API_KEY").map(Secret).or(self.key);
+        self.trust = given("SANDBOXD_CERTIFICATE").map(|file| Believed::File(file.into())).or(self.trust);
+        self.data_dir = given("SANDBOXD_DATA_DIR").map_or(self.data_dir, PathBuf::from);
+        self
+    }
+
+    /// Where the service is. Plain `http://` is taken for this machine alone.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().url("https://sandboxes.example.com");
+    /// ```
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// The API key.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().key("sk_…");
+    /// assert!(!format!("{builder:?}").contains("sk_"));
+    /// ```
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(Secret(key.into()));
+        self
+    }
+
+    /// Trust the certificates in this file in PEM and no others: an authority's, or the one that the service made for itself.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().certificate_file("/etc/ssl/sandboxes.pem");
+    /// ```
+    pub fn certificate_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trust = Some(Believed::File(file.into()));
+        self
+    }
+
+    /// Trust these certificates in PEM and no others.
+    ///
+    /// ```
+    /// let error = client::Client::builder().certificate_pem("not PEM").build().unwrap_err();
+    /// assert_eq!(error.code(), client::Code::Configuration);
+    /// ```
+    pub fn certificate_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.trust = Some(Believed::Pem(pem.into()));
+        self
+    }
+
+    /// Trust the one certificate with this fingerprint, whatever names it is for. A service renews the one that it made for
+    /// itself once a year.
+    ///
+    /// ```
+    /// let fingerprint = "ab".repeat(32).parse()?;
+    /// let builder = client::Client::builder().pinned(fingerprint);
+    /// # Ok::<(), client::BadFingerprint>(())
+    /// ```
+    pub fn pinned(mut self, fingerprint: Fingerprint) -> Self {
+        self.trust = Some(Believed::Pin(fingerprint));
+        self
+    }
+
+    /// Trust the authorities of this machine, also for an address on it.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().url("https://localhost:8443").system_certificates();
+    /// ```
+    pub fn system_certificates(mut self) -> Self {
+        self.trust = Some(Believed::System);
+        self
+    }
+
+    /// Where the daemon of this machine keeps its key and certificate, if not in `/var/lib/sandboxd`.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().local_data_dir("/srv/sandboxd");
+    /// ```
+    pub fn local_data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.data_dir = dir.into();
+        self
+    }
+
+    /// How long one try of a request may take, 30 s if nothing is said. A stream may go on longer, and a buffered command
+    /// has its own time besides.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().timeout(std::time::Duration::from_secs(60));
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How often a request is sent again where that is safe: 2 times if nothing is said.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().retries(0);
+    /// ```
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.policy.retries = retries;
+        self
+    }
+
+    /// The longest `Retry-After` that is waited for before a request is sent again: 10 s if nothing is said. Where the service
+    /// asks for more, the error comes at once, and says so.
+    ///
+    /// ```
+    /// let builder = client::Client::builder().patience(std::time::Duration::ZERO);
+    /// ```
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.policy.patience = patience;
+        self
+    }
+
+    /// The client. Reads the files that were named; connects to nothing yet.
+    ///
+    /// ```
+    /// let client = client::Client::builder().url("https://a.example").key("k").system_certificates().build()?;
+    /// let error = client::Client::builder().url("http://a.example").key("k").build().unwrap_err();
+    /// assert!(error.message().contains("in the clear"));
+    /// # Ok::<(), client::Error>(())
+    /// ```
+    pub fn build(self) -> Result<Client> {
+        let place = Place::parse(self.url.as_deref().unwrap_or(LOCAL_URL))?;
+        let key = match &self.key {
+            Some(key) => key.0.clone(),
+            None => self.local_key(&place)?,
+        };
+        let bearer = format!("Bearer {}", key.trim());
+        let mut authorization = HeaderValue::from_str(&bearer)
+            .ok()
+            .filter(|_| bearer.is_ascii())
+            .ok_or_else(|| Error::configuration("the API key has characters that no key has"))?;
+        authorization.set_sensitive(true);
+        let config = if place.is_tls() { Some(self.trust(&place)?.config()?) } else { None };
+        let connector = Connector::new(config);
+        Ok(Client::new(Transport::new(place, connector, Some(authorization), self.timeout, self.policy)))
+    }
+
+    fn trust(&self, place: &Place) -> Result<Trust> {
+        let not_pem = |what: &str| {
+            Error::configuration(format!("{what} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"))
+        };
+        match &self.trust {
+            Some(Believed::System) => Ok(Trust::System),
+            Some(Believed::Pin(fingerprint)) => Ok(Trust::Pinned(*fingerprint)),
+            Some(Believed::Pem(text)) => Trust::pem(text).ok_or_else(|| not_pem("the text to trust")),
+            Some(Believed::File(file)) => {
+                Trust::pem(&read(file)?).ok_or_else(|| not_pem(&file.display().to_string()))
+            }
+            // A daemon of this machine made a certificate for itself, and who may read its directory may believe it.
+            None if place.is_local() => {
+                let own = std::fs::read(self.data_dir.join(LOCAL_CERTIFICATE)).ok();
+                Ok(own.and_then(|text| Trust::pem(&text)).unwrap_or_default())
+            }
+            None => Ok(Trust::System),
+        }
+    }
+
+    /// The key of this machine's daemon goes to this machine alone.
+    fn local_key(&self, place: &Place) -> Result<String> {
+        let file = self.data_dir.join(LOCAL_KEY);
+        let how = "set SANDBOXD_API_KEY, or pass a key";
+        if !place.is_local() {
+            return Err(Error::configuration(format!("no API key for {}; {how}", place.url(""))));
+        }
+        std::fs::read_to_string(&file).map_err(|error| {
+            let file = file.display();
+            Error::configuration(format!("no API key; {how}. The local daemon's, {file}: {error}"))
+        })
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    std::fs::read(file)
+        .map_err(|error| Error::configuration(format!("cannot read {}: {error}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(variables: &[(&str, &str)]) -> Result<Client> {
+        let find = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        ClientBuilder::new().environment(find).build()
+    }
+
+    fn refusal(variables: &[(&str, &str)]) -> String {
+        built(variables).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn the_local_key_is_found_and_stays_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().to_str().unwrap();
+        let missing = refusal(&[("SANDBOXD_DATA_DIR", data)]);
+        assert!(missing.contains("local.key") && missing.contains("SANDBOXD_API_KEY"), "{missing}");
+        std::fs::write(dir.path().join("local.key"), "sk_local\n").unwrap();
+        let client = built(&[("SANDBOXD_DATA_DIR", data)]).unwrap();
+        assert_eq!(client.url(), LOCAL_URL);
+        let away = refusal(&[("SANDBOXD_DATA_DIR", data), ("SANDBOXD_URL", "https://a.example")]);
+        assert!(away.contains("no API key for https://a.example:443"), "{away}");
+    }
+
+    #[test]
+    fn what_does_not_work_is_named() {
+        let key = ("SANDBOXD_API_KEY", "k");
+        assert!(refusal(&[key, ("SANDBOXD_CERTIFICATE", "/nowhere.pem")]).contains("/nowhere.pem"));
+        assert!(refusal(&[key, ("SANDBOXD_URL", "http://a.example")]).contains("in the clear"));
+        assert!(refusal(&[("SANDBOXD_API_KEY", "a\nb")]).contains("characters"));
+        // Set and empty is not set.
+        assert_eq!(built(&[key, ("SANDBOXD_URL", " ")]).unwrap().url(), LOCAL_URL);
+    }
+}

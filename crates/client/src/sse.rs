@@ -1,0 +1,242 @@
+//! A parser for Server-Sent Events as the HTML standard describes them: bytes in, in whatever pieces, events out. It keeps no more
+//! than one event, and that within a bound.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Far above the 64 KiB of a line of output, also where each byte became a U+FFFD.
+const LONGEST: usize = 4 << 20;
+
+/// One event.
+///
+/// ```
+/// use client::sse::{Event, Parser};
+/// # use std::collections::VecDeque;
+/// let mut events = VecDeque::new();
+/// Parser::new().push(b"id: 7\nevent: stdout\ndata: one\ndata: two\n\n", &mut events)?;
+/// assert_eq!(
+///     events[0],
+///     Event { name: "stdout".into(), data: "one\ntwo".into(), id: Some("7".into()) },
+/// );
+/// # Ok::<(), client::sse::TooLong>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// `message` where none was given.
+    pub name: String,
+    /// Its lines, joined.
+    pub data: String,
+    /// For `Last-Event-ID`: the last id that came, with this event or before it.
+    pub id: Option<String>,
+}
+
+/// An event that does not end within 4 MiB.
+///
+/// ```
+/// use client::sse::Parser;
+/// let endless = vec![b'x'; 5 << 20];
+/// let error = Parser::new().push(&endless, &mut Default::default()).unwrap_err();
+/// assert!(error.to_string().contains("4194304"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TooLong;
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an event of the stream is longer than {LONGEST} bytes")
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// Reads one stream.
+///
+/// ```
+/// use client::sse::Parser;
+/// let (mut parser, mut events) = (Parser::new(), Default::default());
+/// parser.push(b"data: in pie", &mut events)?;
+/// assert!(std::collections::VecDeque::is_empty(&events));
+/// parser.push(b"ces\n\n", &mut events)?;
+/// assert_eq!(events[0].data, "in pieces");
+/// # Ok::<(), client::sse::TooLong>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Parser {
+    /// Of a line whose end has not come.
+    line: Vec<u8>,
+    /// Whether the last line ended with a CR: a LF that follows belongs to it.
+    after_cr: bool,
+    begun: bool,
+    name: String,
+    data: String,
+    has_data: bool,
+    id: Option<String>,
+}
+
+impl Parser {
+    /// At the beginning of a stream.
+    ///
+    /// ```
+    /// let parser = client::sse::Parser::new();
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes, and puts the events that they complete behind those in `to`.
+    ///
+    /// ```
+    /// # use std::collections::VecDeque;
+    /// let mut events = VecDeque::new();
+    /// client::sse::Parser::new().push(b": a comment\n\ndata: x\n\n", &mut events)?;
+    /// assert_eq!(events.len(), 1);
+    /// # Ok::<(), client::sse::TooLong>(())
+    /// ```
+    pub fn push(&mut self, mut bytes: &[u8], to: &mut VecDeque<Event>) -> Result<(), TooLong> {
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+                self.room_for(bytes.len())?;
+                self.line.extend_from_slice(bytes);
+                return Ok(());
+            };
+            self.room_for(end)?;
+            self.after_cr = bytes[end] == b'\r';
+            if self.line.is_empty() {
+                // The usual case, without a copy.
+                self.take(&bytes[..end], to);
+            } else {
+                self.line.extend_from_slice(&bytes[..end]);
+                let line = std::mem::take(&mut self.line);
+                self.take(&line, to);
+            }
+            bytes = &bytes[end + 1..];
+        }
+        Ok(())
+    }
+
+    fn room_for(&self, more: usize) -> Result<(), TooLong> {
+        let held = self.line.len() + self.data.len() + self.name.len();
+        if held.saturating_add(more) > LONGEST { Err(TooLong) } else { Ok(()) }
+    }
+
+    fn take(&mut self, mut line: &[u8], to: &mut VecDeque<Event>) {
+        if !std::mem::replace(&mut self.begun, true) {
+            line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.end_event(to);
+        }
+        let colon = line.iter().position(|byte| *byte == b':');
+        let (field, value) = colon.map_or((line, &line[..0]), |at| (&line[..at], &line[at + 1..]));
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
+            b"data" => {
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.data.push('\n');
+                }
+                self.data.push_str(&String::from_utf8_lossy(value));
+            }
+            b"id" if !value.contains(&0) => self.id = Some(String::from_utf8_lossy(value).into_owned()),
+            // A comment, `retry`, or what a later version brings.
+            _ => {}
+        }
+    }
+
+    fn end_event(&mut self, to: &mut VecDeque<Event>) {
+        let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+        if !std::mem::take(&mut self.has_data) {
+            return;
+        }
+        let name = if name.is_empty() { "message".to_owned() } else { name };
+        to.push_back(Event { name, data, id: self.id.clone() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(pieces: &[&[u8]]) -> Vec<Event> {
+        let (mut parser, mut events) = (Parser::new(), VecDeque::new());
+        pieces.iter().for_each(|piece| parser.push(piece, &mut events).unwrap());
+        events.into()
+    }
+
+    fn event(name: &str, data: &str, id: Option<&str>) -> Event {
+        Event { name: name.into(), data: data.into(), id: id.map(str::to_owned) }
+    }
+
+    #[test]
+    fn what_the_standard_gives_as_examples() {
+        let text =
+            ": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n";
+        let expected =
+            [event("message", "first event", Some("1")), event("message", "second event", Some(""))];
+        assert_eq!(parsed(&[text.as_bytes()]), expected);
+        let empty = "data\n\ndata\ndata\n\ndata:";
+        assert_eq!(parsed(&[empty.as_bytes()]), [event("message", "", None), event("message", "\n", None)]);
+        assert_eq!(parsed(&[b"data:test\n\ndata: test\n\n"]), vec![event("message", "test", None); 2]);
+    }
+
+    #[test]
+    fn ends_of_lines_are_of_any_kind_wherever_they_are_cut() {
+        let expected = [event("stdout", "a\nb", None), event("done", "{}", None)];
+        for end in ["\n", "\r", "\r\n"] {
+            let text =
+                "\u{feff}event: stdout\ndata: a\ndata: b\n\nevent: done\ndata: {}\n\n".replace('\n', end);
+            let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+            assert_eq!(parsed(&bytes), expected, "{end:?}");
+            assert_eq!(parsed(&[text.as_bytes()]), expected, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_without_an_end_is_refused_before_it_fills_the_memory() {
+        for endless in ["x", "data: x\n", "event: x"] {
+            let piece = endless.repeat(1 << 16);
+            let (mut parser, mut events) = (Parser::new(), VecDeque::new());
+            let refused = (0..2048).find_map(|_| parser.push(piece.as_bytes(), &mut events).err());
+            assert_eq!((refused, events.len()), (Some(TooLong), 0), "{endless:?}");
+            assert!(parser.line.len() + parser.data.len() + parser.name.len() <= LONGEST + piece.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            parts in proptest::collection::vec(
+                prop_oneof![
+                    Just(b"data: a".to_vec()), Just(b"event: b".to_vec()), Just(b"id: 1".to_vec()),
+                    Just(b"\n".to_vec()), Just(b"\r".to_vec()), Just(b"\r\n".to_vec()), Just(b":".to_vec()),
+                    proptest::collection::vec(any::<u8>(), 0..6),
+                ],
+                0..40,
+            ),
+            cuts in proptest::collection::vec(1..9usize, 1..9),
+        ) {
+            let whole: Vec<u8> = parts.concat();
+            let mut pieces: Vec<&[u8]> = Vec::new();
+            let (mut rest, mut cut) = (whole.as_slice(), cuts.iter().cycle());
+            while !rest.is_empty() {
+                let (piece, left) = rest.split_at((*cut.next().unwrap()).min(rest.len()));
+                pieces.push(piece);
+                rest = left;
+            }
+            prop_assert_eq!(parsed(&pieces), parsed(&[&whole]));
+        }
+
+        #[test]
+        fn what_is_written_is_read(lines in proptest::collection::vec("[^\r\n]*", 1..5), name in "[a-z]{1,9}") {
+            let data: String = lines.iter().map(|line| format!("data: {line}\n")).collect();
+            let text = format!("event: {name}\n{data}\n");
+            prop_assert_eq!(parsed(&[text.as_bytes()]), vec![event(&name, &lines.join("\n"), None)]);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A command's output as it comes: Server-Sent Events, read as typed ones. Dropping the stream closes the connection, upon which the
+//! service kills the command.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use api::Done;
+use futures_util::Stream;
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use crate::notes::{completed, failed};
+use crate::run::EventKind;
+use crate::sandbox::Sandbox;
+use crate::sse::{Event, Parser};
+use crate::transport::request_id;
+use crate::{Error, Result};
+
+/// The service sends a comment every 15 s when the command is silent.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+
+/// What a command's stream tells.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// use client::Output;
+/// use futures_util::TryStreamExt;
+/// let all: Vec<Output> = sandbox.execute("echo hi").stream().await?.try_collect().await?;
+/// assert_eq!(all[0], Output::Stdout("hi".to_owned()));
+/// assert!(matches!(&all[1], Output::Done(done) if done.exit_code == Some(0)));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// A line of standard output, without its end.
+    Stdout(String),
+    /// A line of standard error, without its end.
+    Stderr(String),
+    /// How it ended; the last of all.
+    Done(Done),
+}
+
+/// A stream of [`Output`]. It ends after [`Output::Done`], or after the first error.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let output = sandbox.execute("echo hi; exit 2").stream().await?;
+/// assert_eq!(output.done().await?.exit_code, Some(2));
+/// # Ok(()) });
+/// ```
+pub struct OutputStream {
+    events: BoxStream<'static, Result<Output>>,
+    request_id: Option<String>,
+}
+
+impl OutputStream {
+    pub(crate) fn new(response: Response<Incoming>, sandbox: Sandbox, command: Value) -> Self {
+        let request_id = request_id(response.headers());
+        let reading = Reading {
+            body: response.into_body(),
+            parser: Parser::new(),
+            events: VecDeque::new(),
+            bytes: 0,
+            over: false,
+        };
+        let begin = (reading, sandbox, command);
+        let events = try_unfold(begin, |(mut reading, sandbox, command)| async move {
+            match reading.next().await {
+                Ok(None) => Ok(None),
+                Ok(Some(output)) => {
+                    if let Output::Done(done) = &output {
+                        let streamed = [("command", command.clone()), ("bytes", reading.bytes.into())];
+                        sandbox.note(EventKind::ExecStreamed, &streamed);
+                        let (exit, signal) = (done.exit_code, done.signal.clone());
+                        completed(&sandbox, command.clone(), done.duration_ms, exit, signal);
+                    }
+                    Ok(Some((output, (reading, sandbox, command))))
+                }
+                Err(error) => Err(failed(&sandbox, command, error)),
+            }
+        });
+        Self { events: events.boxed(), request_id }
+    }
+
+    /// The id under which the service's log knows the request.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let output = sandbox.execute("true").stream().await?;
+    /// assert!(output.request_id().is_some());
+    /// # Ok(()) });
+    /// ```
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
+    /// Reads to the end and tells only that.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.execute("true").stream().await?.done().await?.exit_code, Some(0));
+    /// # Ok(()) });
+    /// ```
+    pub async fn done(mut self) -> Result<Done> {
+        while let Some(output) = self.events.next().await {
+            if let Output::Done(done) = output? {
+                return Ok(done);
+            }
+        }
+        Err(broken_off())
+    }
+}
+
+impl Stream for OutputStream {
+    type Item = Result<Output>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().events.as_mut().poll_next(cx)
+    }
+}
+
+fn broken_off() -> Error {
+    Error::network("the stream ended before the command did; whether it was killed is not known")
+}
+
+struct Reading {
+    body: Incoming,
+    parser: Parser,
+    events: VecDeque<Event>,
+    /// Of output, told so far.
+    bytes: u64,
+    over: bool,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<Output>> {
+        if self.over {
+            return Ok(None);
+        }
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                if let Some(output) = understood(event)? {
+                    match &output {
+                        Output::Stdout(line) | Output::Stderr(line) => self.bytes += line.len() as u64 + 1,
+                        Output::Done(_) => self.over = true,
+                    }
+                    return Ok(Some(output));
+                }
+            }
+            self.more().await?;
+        }
+    }
+
+    async fn more(&mut self) -> Result<()> {
+        let frame = tokio::time::timeout(LONGEST_SILENCE, self.body.frame()).await;
+        let frame = frame.map_err(|_| {
+            Error::network(format!("nothing came for {} s, not even a comment", LONGEST_SILENCE.as_secs()))
+        })?;
+        let frame = frame.ok_or_else(broken_off)?;
+        let frame = frame.map_err(|error| Error::network(format!("the stream broke off: {error}")))?;
+        if let Some(data) = frame.data_ref() {
+            let parsed = self.parser.push(data, &mut self.events);
+            parsed.map_err(|error| Error::network(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// `None` for a kind of event that this version does not know.
+fn understood(event: Event) -> Result<Option<Output>> {
+    match event.name.as_str() {
+        "stdout" => Ok(Some(Output::Stdout(event.data))),
+        "stderr" => Ok(Some(Output::Stderr(event.data))),
+        "done" => {
+            let done = serde_json::from_str(&event.data);
+            let done = done.map_err(|error| {
+                Error::unknown(200, format!("the end of the stream is not understood: {error}"), None)
+            })?;
+            Ok(Some(Output::Done(done)))
+        }
+        "error" => Err(Error::of_event(&event.data).unwrap_or_else(|| {
+            Error::unknown(200, "the stream ended with an error that is not understood", None)
+        })),
+        _ => Ok(None),
+    }
+}

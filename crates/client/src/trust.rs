@@ -1,0 +1,261 @@
+//! Which server a client takes for the service: the machine's authorities, certificates of the caller's, or one pinned certificate.
+//!
+//! A fresh `sandboxd` shows a certificate that it signed itself. Its file can be trusted where it can be read; elsewhere its
+//! fingerprint can be pinned. There is no way to trust whatever comes.
+
+use std::fmt;
+use std::fmt::Write;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use sha2::{Digest, Sha256};
+
+use crate::connect::{Connector, Place};
+use crate::{Error, Result};
+
+const BYTES: usize = 32;
+const PREFIX: &str = "sha256:";
+
+/// Whom to believe.
+#[derive(Debug, Clone, Default)]
+pub enum Trust {
+    /// The authorities of this machine.
+    #[default]
+    System,
+    /// These and nobody else: an authority's, or the service's own.
+    Certificates(Vec<CertificateDer<'static>>),
+    /// The one certificate with this digest, whatever names and dates it has.
+    Pinned(Fingerprint),
+}
+
+impl Trust {
+    /// From text in PEM.
+    pub fn pem(text: &[u8]) -> Option<Self> {
+        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+        all.ok().filter(|all| !all.is_empty()).map(Self::Certificates)
+    }
+
+    /// What a handshake needs. Reads the machine's authorities where these are to be trusted.
+    pub fn config(&self) -> Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        match self {
+            Self::Pinned(fingerprint) => return config_with(Arc::new(Pin(*fingerprint))),
+            Self::Certificates(all) => {
+                for one in all {
+                    roots.add(one.clone()).map_err(|error| {
+                        Error::configuration(format!("the certificate to trust cannot be used: {error}"))
+                    })?;
+                }
+            }
+            // Some of a machine's are always unusable; that none is left shows in the handshake.
+            Self::System => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn unusable(error: &rustls::Error) -> Error {
+    Error::configuration(format!("TLS cannot be set up: {error}"))
+}
+
+fn config_with(verifier: Arc<dyn ServerCertVerifier>) -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&error))?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+/// The SHA-256 of a certificate, by which a client can pin it.
+///
+/// ```
+/// use client::Fingerprint;
+/// let text = format!("sha256:{}", "0f".repeat(32));
+/// let fingerprint: Fingerprint = text.parse()?;
+/// assert_eq!(fingerprint.to_string(), text);
+/// // As openssl prints it.
+/// assert_eq!("0F:".repeat(32).trim_end_matches(':').parse(), Ok(fingerprint));
+/// # Ok::<(), client::BadFingerprint>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; BYTES]);
+
+/// What a text lacks to be a fingerprint.
+///
+/// ```
+/// let error = "0f".parse::<client::Fingerprint>().unwrap_err();
+/// assert!(error.to_string().contains("sha256:"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadFingerprint;
+
+impl Fingerprint {
+    /// What the service at `url` shows, without believing it: for a person to compare with what
+    /// `openssl x509 -fingerprint -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem` prints on its machine. Nothing is
+    /// sent to it.
+    ///
+    /// ```no_run
+    /// # async fn example() -> client::Result<()> {
+    /// let shown = client::Fingerprint::of("https://127.0.0.1:8443").await?;
+    /// println!("the service shows {shown}");
+    /// # Ok(()) }
+    /// ```
+    pub async fn of(url: &str) -> Result<Self> {
+        let seen = Arc::new(Mutex::default());
+        let config = config_with(Arc::new(Look(Arc::clone(&seen))))?;
+        let place = Place::parse(url)?;
+        if !place.is_tls() {
+            return Err(Error::configuration(format!("{url} is not HTTPS: it shows no certificate")));
+        }
+        let connected = Connector::new(Some(config)).open(&place).await;
+        let seen = *seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match (seen, connected) {
+            (Some(fingerprint), _) => Ok(fingerprint),
+            (None, Err(error)) => Err(Error::network(format!("cannot reach {url}: {error}"))),
+            (None, Ok(_)) => Err(Error::network(format!("{url} shows no certificate"))),
+        }
+    }
+
+    fn of_certificate(certificate: &CertificateDer<'_>) -> Self {
+        Self(Sha256::digest(certificate.as_ref()).into())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(PREFIX)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = BadFingerprint;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let mut digits = String::with_capacity(BYTES * 2);
+        for c in text.strip_prefix(PREFIX).unwrap_or(text).chars().filter(|c| *c != ':') {
+            digits.write_char(c).map_err(|_| BadFingerprint)?;
+        }
+        if digits.len() != BYTES * 2 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(BadFingerprint);
+        }
+        let mut bytes = [0; BYTES];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16).map_err(|_| BadFingerprint)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for BadFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fingerprint is 'sha256:' and 64 hexadecimal digits")
+    }
+}
+
+impl std::error::Error for BadFingerprint {}
+
+/// Takes the pinned certificate and no other. That the server has its key is checked as ever.
+#[derive(Debug)]
+struct Pin(Fingerprint);
+
+/// Notes the certificate and refuses it.
+#[derive(Debug)]
+struct Look(Arc<Mutex<Option<Fingerprint>>>);
+
+impl ServerCertVerifier for Pin {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        if Fingerprint::of_certificate(end_entity) == self.0 {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ServerCertVerifier for Look {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        let seen = Fingerprint::of_certificate(end_entity);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,383 @@
+//! The program `sbx` as a person and as a script use it, on a real service.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/skip.rs"]
+mod skip;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use e2e::service::{Service, ServiceOptions};
+use serde_json::Value;
+use skip::skipped;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn program() -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx").canonicalize();
+    path.unwrap_or_else(|_| panic!("no target/bin/sbx: run './dev build' first"))
+}
+
+/// A person with an account and an empty home.
+struct Person {
+    service: Service,
+    home: tempfile::TempDir,
+    key: String,
+}
+
+impl Person {
+    async fn new() -> Self {
+        let service = Service::start(&ServiceOptions::default()).await.unwrap();
+        let account = service.account().await.unwrap();
+        let key = account.authorization().trim_start_matches("Bearer ").to_owned();
+        Self { service, home: tempfile::tempdir().unwrap(), key }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}", self.service.address)
+    }
+
+    /// Who has not said yet where the service is.
+    fn stranger(&self) -> Command {
+        let mut command = Command::new(program());
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.home.path())
+            .env("SANDBOXD_DATA_DIR", self.home.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn sbx(&self) -> Command {
+        let mut command = self.stranger();
+        command
+            .env("SANDBOXD_URL", self.url())
+            .env("SANDBOXD_API_KEY", &self.key)
+            .env("SANDBOXD_CERTIFICATE", self.service.certificate_file().unwrap());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.sbx().args(words).output().unwrap()
+    }
+
+    /// What it prints when it works.
+    fn says(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.says(words)).unwrap()
+    }
+
+    fn create(&self) -> String {
+        self.says(&["create", Service::image()]).trim().to_owned()
+    }
+
+    fn live(&self) -> Vec<String> {
+        self.says(&["ls", "-q"]).lines().map(str::to_owned).collect()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_prints_what_its_command_does_ends_like_it_and_leaves_nothing() {
+    let person = Person::new().await;
+    let image = Service::image();
+    let output = person.run(&["run", image, "--", "echo out; echo err >&2; exit 3"]);
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("out\n", "err\n"));
+    assert_eq!(code(&output), 3);
+    assert_eq!(code(&person.run(&["run", image, "--", "kill -9 $$"])), 137);
+    assert_eq!(code(&person.run(&["run", image, "--timeout", "300ms", "--", "sleep 60"])), 137);
+    assert_eq!(code(&person.run(&["run", image, "-w", "/srv", "--", "exit 143"])), 143);
+    assert_eq!(
+        person.says(&["run", image, "-e", "A=it's", "--", "printf", "%s|", "$A", "a b", ""]),
+        "$A|a b||\n"
+    );
+    assert_eq!(
+        person.says(&["run", image, "-e", "A=it's", "-w", "/srv/x", "--", "echo $A; pwd"]),
+        "it's\n/srv/x\n"
+    );
+    assert_eq!(person.says(&["run", image, "--buffered", "--", "printf 'no end'"]), "no end");
+    let result = person.json(&["--json", "run", image, "--buffered", "--", "echo a"]);
+    assert_eq!((result["stdout"].as_str(), result["exitCode"].as_i64()), (Some("a\n"), Some(0)));
+    let lines = person.says(&["run", "--json", image, "--", "echo a; echo b >&2"]);
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert!(names.contains(&"stdout") && names.contains(&"stderr") && names[2] == "done", "{lines}");
+    assert_eq!(person.live(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_is_fed_and_output_is_not_held_back() {
+    let person = Person::new().await;
+    let mut child = person
+        .sbx()
+        .args(["run", "-i", Service::image(), "--", "wc -c; echo now; sleep 30"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&[b'x'; 100_000]).unwrap();
+    let begin = Instant::now();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap().trim(), "100000");
+    assert_eq!(lines.next().unwrap().unwrap(), "now");
+    assert!(begin.elapsed() < Duration::from_secs(15), "a line was held back");
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let lines = person.says(&["run", Service::image(), "--", "seq 1 50000"]);
+    assert!(lines.lines().eq((1..=50_000).map(|n| n.to_string())));
+}
+
+fn interrupt(child: &Child) {
+    signal(child, "INT");
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Started, and its command has printed a line.
+fn begun(mut command: Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "begun\n");
+    child
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_interrupt_kills_the_command() {
+    let person = Person::new().await;
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let mut command = person.sbx();
+        command.args(["run", Service::image(), "--", "echo begun; sleep 60"]);
+        let mut child = begun(command);
+        signal(&child, name);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert_eq!(person.live(), Vec::<String>::new());
+    }
+    let id = person.create();
+    let mut command = person.sbx();
+    command.args(["exec", &id, "--", "echo begun; exec sleep 4711"]);
+    let mut child = begun(command);
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let begin = Instant::now();
+    while person.says(&["ps", &id]).contains("sleep 4711") {
+        assert!(begin.elapsed() < PATIENCE, "the command lives on");
+    }
+}
+
+/// While the service does not answer, nothing can be put in order: the second signal leaves all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_interrupt_leaves() {
+    let person = Person::new().await;
+    let mut command = person.sbx();
+    command.args(["run", Service::image(), "--", "echo begun; sleep 60"]);
+    let mut child = begun(command);
+    person.service.signal(rustix::process::Signal::STOP).unwrap();
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(child.try_wait().unwrap(), None, "it does not put things in order");
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    person.service.signal(rustix::process::Signal::CONT).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sandboxes_are_made_listed_paused_and_removed() {
+    let person = Person::new().await;
+    let image = Service::image();
+    let id = person.says(&["create", image, "-m", "job=17", "--idle", "0", "--timeout", "1h"]);
+    let id = id.trim();
+    let other = person.create();
+    let table = person.says(&["ls"]);
+    assert!(table.starts_with("ID ") && table.contains(id) && table.contains(image), "{table}");
+    assert!(!table.contains('\x1b'), "colours for a program");
+    assert_eq!(person.says(&["ls", "-q", "-m", "job=17"]).trim(), id);
+    let seen = &person.json(&["inspect", id])[0];
+    assert_eq!((&seen["idleTimeoutMs"], &seen["timeoutMs"]), (&0.into(), &3_600_000.into()));
+    assert_eq!(person.says(&["pause", id, &other]), format!("{id}\n{other}\n"));
+    assert_eq!(person.says(&["ls", "-q", "--state", "paused"]).lines().count(), 2);
+    let refused = person.run(&["exec", "--no-resume", id, "--", "true"]);
+    assert_eq!(code(&refused), 125);
+    assert!(text(&refused.stderr).contains("INVALID_STATE"), "{}", text(&refused.stderr));
+    assert_eq!(person.json(&["resume", "--json", id])["state"], "running");
+    assert_eq!(person.says(&["exec", id, "-e", "A=1", "-w", "/tmp", "--", "echo $A; pwd"]), "1\n/tmp\n");
+    let gone = person.run(&["rm", "sb_00000000", id]);
+    assert_eq!((code(&gone), text(&gone.stdout)), (125, format!("{id}\n")));
+    assert_eq!(person.live(), [other]);
+    person.says(&["rm", "--all"]);
+    assert_eq!(person.live(), Vec::<String>::new());
+    let all = person.json(&["ls", "--all", "--json"]);
+    assert!(all.as_array().unwrap().iter().all(|item| item["state"] == "terminated"));
+    assert_eq!(all.as_array().unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_inside_is_shown() {
+    let person = Person::new().await;
+    let id = person.create();
+    person.says(&["exec", &id, "--", "sleep 4711 & (while :; do :; done) & echo"]);
+    let table = person.says(&["ps", &id]);
+    assert!(table.starts_with("PID ") && table.contains("sleep 4711"), "{table}");
+    let processes = person.json(&["--json", "ps", &id]);
+    let sleep =
+        processes.as_array().unwrap().iter().find(|process| process["command"] == "sleep 4711").unwrap();
+    assert!(sleep["memoryKb"].as_u64().unwrap() > 0 && sleep["user"] == "0", "{sleep}");
+    let busiest = person.says(&["top", &id, "--every", "500ms"]);
+    let first = busiest.lines().nth(1).unwrap();
+    let share: f64 = first.split_whitespace().nth(2).unwrap().parse().unwrap();
+    assert!(share > 10.0, "{busiest}");
+    person.says(&["pause", &id]);
+    assert_eq!(code(&person.run(&["ps", &id])), 125);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_told_with_what_helps() {
+    let person = Person::new().await;
+    let wrong = |words: &[&str], parts: &[&str]| {
+        let output = person.run(words);
+        let said = text(&output.stderr);
+        assert_eq!(code(&output), 125, "{words:?}: {said}");
+        for part in parts {
+            assert!(said.contains(part), "{words:?}: {said:?} lacks {part:?}");
+        }
+    };
+    wrong(&["exec", "sb_00000000", "--", "true"], &["SANDBOX_NOT_FOUND", "request req_", "sbx ls"]);
+    wrong(&["run", "no-such:image", "--", "true"], &["no-such:image", "INVALID_CONFIG", "ubuntu:24.04"]);
+    wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4, 8"]);
+    wrong(&["exec", "nonsense", "--", "true"], &["nonsense", "sb_"]);
+    wrong(&["--url", "https://127.0.0.1:9", "ls"], &["127.0.0.1:9", "is the service running"]);
+    wrong(&["--url", "http://a.example", "ls"], &["in the clear"]);
+    wrong(&["--profile", "nowhere", "ls"], &["nowhere", "sbx login"]);
+    wrong(&["frobnicate"], &["frobnicate"]);
+    let output = person.sbx().env("SANDBOXD_API_KEY", "sk_wrong").arg("ls").output().unwrap();
+    assert!(text(&output.stderr).contains("UNAUTHORIZED") && text(&output.stderr).contains("sbx login"));
+    let output = person.stranger().arg("ls").output().unwrap();
+    assert!(text(&output.stderr).contains("local.key"), "{}", text(&output.stderr));
+    // As `sbx ls | head -0` does.
+    let mut child =
+        person.sbx().args(["ls", "--all"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
+    assert_eq!(code(&person.run(&["--help"])), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_is_kept_for_its_owner_alone_and_for_that_service() {
+    let person = Person::new().await;
+    let log_in = |words: &[&str], key: &str| {
+        let mut command = person.stranger();
+        command
+            .args(["--url", &person.url(), "login"])
+            .args(words)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // It may refuse before it reads.
+        let _ = child.stdin.take().unwrap().write_all(key.as_bytes());
+        child.wait_with_output().unwrap()
+    };
+    let output = log_in(&[], &person.key);
+    let said = text(&output.stderr);
+    assert_eq!(code(&output), 125, "{said}");
+    let fingerprint = said.split_whitespace().find(|word| word.starts_with("sha256:")).unwrap();
+    let output = log_in(&["--fingerprint", fingerprint], "sk_wrong");
+    assert!(text(&output.stderr).contains("UNAUTHORIZED"), "{}", text(&output.stderr));
+    let file = person.home.path().join(".config/sbx/config.toml");
+    assert!(!file.exists(), "a key that does not work was kept");
+    let output = log_in(&["--fingerprint", fingerprint], &person.key);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let listed = person.stranger().arg("ls").output().unwrap();
+    assert!(listed.status.success(), "{}", text(&listed.stderr));
+    let certificate = person.service.certificate_file().unwrap();
+    let output = log_in(&["--profile", "two", "--certificate", certificate.to_str().unwrap()], &person.key);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let listed = person.stranger().args(["--profile", "two", "ls"]).output().unwrap();
+    assert!(listed.status.success(), "{}", text(&listed.stderr));
+    // The key was kept for another service.
+    let elsewhere = person.stranger().args(["--url", "https://127.0.0.1:9", "ls"]).output().unwrap();
+    assert!(text(&elsewhere.stderr).contains("no API key"), "{}", text(&elsewhere.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shells_complete_commands_and_live_ids() {
+    let person = Person::new().await;
+    let (id, gone) = (person.create(), person.create());
+    person.says(&["rm", &gone]);
+    let candidates = person.says(&["__complete", "--", "exec", ""]);
+    assert_eq!(candidates, format!("{id}\t{}, running\n", Service::image()));
+    assert_eq!(person.says(&["__complete", "--", "resume", "sb_"]), "");
+    assert!(person.says(&["__complete", "--", "ins"]).starts_with("inspect\t"));
+    let script = r#"source <(sbx completion bash)
+        COMP_WORDS=(sbx exec sb_) COMP_CWORD=2; _sbx; echo "${COMPREPLY[@]}""#;
+    let dir = program().parent().unwrap().to_owned();
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    let mut bash = Command::new("bash");
+    for (name, value) in person.sbx().get_envs() {
+        bash.env(name, value.unwrap());
+    }
+    let output = bash.env("PATH", path).args(["-c", script]).output().unwrap();
+    assert_eq!(text(&output.stdout).trim(), id, "{}", text(&output.stderr));
+    // Nobody there: no candidates, and no noise in somebody's line.
+    let output = person.stranger().args(["__complete", "--", "exec", ""]).output().unwrap();
+    assert_eq!((output.stdout.len(), output.stderr.len(), code(&output)), (0, 0, 0));
+    let pages = person.home.path().join("man");
+    person.says(&["man", pages.to_str().unwrap()]);
+    let page = std::fs::read_to_string(pages.join("sbx-run.1")).unwrap();
+    assert!(page.contains("sandbox of its own") && pages.join("sbx.1").exists());
+    for shell in ["zsh", "fish"] {
+        assert!(person.says(&["completion", shell]).contains("__complete"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn colours_are_for_terminals() {
+    let person = Person::new().await;
+    person.create();
+    let script = format!("{} ls", program().display());
+    let on_a_terminal = |extra: &[(&str, &str)]| {
+        let mut command = Command::new("script");
+        for (name, value) in person.sbx().get_envs() {
+            command.env(name, value.unwrap());
+        }
+        command.env("TERM", "xterm").envs(extra.iter().copied());
+        command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null()).output().ok()
+    };
+    let Some(painted) = on_a_terminal(&[("NO_COLOR", "")]) else {
+        return skipped("colours_are_for_terminals", "the program 'script' is not installed");
+    };
+    assert!(text(&painted.stdout).contains("\x1b[32mrunning"), "{:?}", text(&painted.stdout));
+    let plain = on_a_terminal(&[("NO_COLOR", "1")]).unwrap();
+    assert!(text(&plain.stdout).contains("running") && !text(&plain.stdout).contains('\x1b'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_is_measured_from_here() {
+    let person = Person::new().await;
+    let lines = person.says(&["bench", "--json", "-n", "2", Service::image()]);
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 8);
+    assert!(rows.iter().all(|row| row["p50_ms"].as_f64().unwrap() > 0.0), "{lines}");
+    assert_eq!(person.live(), Vec::<String>::new());
+    assert_eq!(person.says(&["open"]).trim(), format!("{}/docs", person.url()));
+}
