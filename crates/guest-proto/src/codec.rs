@@ -152,11 +152,11 @@ impl postcard::ser_flavors::Flavor for Appender<'_> {
     }
 }
 
-fn whole(rest: &[u8]) -> Result<(), ProtoError> {
+pub(crate) fn whole(rest: &[u8]) -> Result<(), ProtoError> {
     if rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { extra: rest.len() }) }
 }
 
-fn malformed(error: &postcard::Error) -> ProtoError {
+pub(crate) fn malformed(error: &postcard::Error) -> ProtoError {
     use postcard::Error;
     let reason = match error {
         Error::DeserializeUnexpectedEnd => "it ends too early",
