@@ -36,7 +36,7 @@ pub use error::{EngineError, FileFault};
 pub use execution::{Execution, ExecutionEvent, Finished};
 pub use facts::Facts;
 pub use files::{FileInfo, FileOrder, FileRange, FileWork, Listed, Said};
-pub use guest_proto::{FileErrorKind, FileKind, Tally as FileTally};
+pub use guest_proto::{FileErrorKind, FileKind, RefusalKind, Tally as FileTally};
 pub use handle::Permit;
 pub use link::{LinkError, Tunnel};
 pub use recover::Recovered;
