@@ -6,6 +6,7 @@ mod create;
 mod density;
 mod destroy;
 mod execute;
+mod files;
 mod get;
 mod http_create;
 mod http_execute;
@@ -24,7 +25,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 19] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -43,6 +44,7 @@ pub const NAMES: [&str; 18] = [
     "list",
     "sse",
     "streams",
+    "files",
 ];
 
 /// Those that measure Docker where it is.
@@ -103,5 +105,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["list"], list::run(setup));
     bench!(["sse"], sse::run());
     bench!(["streams"], streams::run());
+    bench!(["files"], files::run());
     (rows, failures)
 }

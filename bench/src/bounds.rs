@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 44] = [
+const BOUNDS: [Bound; 49] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -103,6 +103,11 @@ const BOUNDS: [Bound; 44] = [
     bound("streams", "2,000 served", Test::CleanAfter(2000)),
     bound_on("streams", "idle-connections", "2,000 idle connections: daemon <= 150 MB", Test::AtMost(150.0)),
     bound_on("streams", "idle-connections", "all served", Test::CleanAfter(2000)),
+    bound("files-in", "1 GB over HTTPS >= 200 MB/s", Test::AtLeast(200.0)),
+    bound("files-out", "1 GB over HTTPS >= 200 MB/s", Test::AtLeast(200.0)),
+    bound_on("files", "growth", "the daemon's memory stays flat (<= 16 MB)", Test::AtMost(16.0)),
+    bound("files-tar-in", "10,000 small files <= 2 s", Test::P50AtMost(2000.0)),
+    bound("files-tar-out", "10,000 small files <= 2 s", Test::P50AtMost(2000.0)),
 ];
 
 /// The bounds of the benches that were asked for, with what was seen.

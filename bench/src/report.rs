@@ -10,7 +10,7 @@ use crate::samples::Samples;
 pub const OURS: &str = "sandboxd";
 
 /// Those whose figures mean the same as ours. The other subjects are further figures of our own.
-const PEERS: [&str; 7] = ["bash", "bash-tokio", "bwrap", "runc", "docker", "axum", "engine"];
+const PEERS: [&str; 8] = ["bash", "bash-tokio", "bwrap", "runc", "docker", "axum", "engine", "inside"];
 
 /// One line of the result.
 #[derive(Debug, Clone)]

@@ -56,14 +56,13 @@ async fn a_daemon_that_dies_leaves_the_old_file() {
 
 #[tokio::test]
 async fn what_is_no_file_hangs_nobody() {
-    let (_service, client) = user().await;
+    let (service, client) = user().await;
     let id = created(&client).await;
-    let make = "mkfifo fifo; ln -s loop loop; ln -s fifo to-fifo; mknod null c 1 3; truncate -s 100T endless; \
+    let make = "mkfifo fifo; ln -s loop loop; ln -s fifo to-fifo; truncate -s 10T endless; \
                 python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")' 2>/dev/null; true";
     output(&client, &id, make).await;
     let begin = Instant::now();
-    for path in ["fifo", "to-fifo", "/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx", "null", "/dev", "."]
-    {
+    for path in ["fifo", "to-fifo", "/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx", "/dev", "."] {
         read(&client, &id, path).await.error(409, "NOT_A_FILE").unwrap();
         put(&client, &at(&id, "", &format!("path={path}")), "x").await.error(409, "NOT_A_FILE").unwrap();
     }
@@ -76,10 +75,7 @@ async fn what_is_no_file_hangs_nobody() {
         let answer = put(&client, &at(&id, "", &format!("path={path}")), "x").await;
         assert!(matches!(answer.status, 403 | 404 | 409), "{path}: {}", answer.text());
     }
-    client
-        .get(&at(&id, "/tar", "path=/proc/self/fd"))
-        .await
-        .map_or((), |answer| assert!(answer.status < 500));
+    assert!(client.get(&at(&id, "/tar", "path=/proc/self/fd")).await.unwrap().status < 500);
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     // The bytes that are asked for of a file that has more than anybody can take.
     let answer = client
@@ -89,7 +85,7 @@ async fn what_is_no_file_hangs_nobody() {
     // Others go on while somebody reads without end.
     let mut raw = [None, None, None];
     for raw in &mut raw {
-        *raw = Some(endless(&_service, &client, &id).await);
+        *raw = Some(endless(&service, &client, &id).await);
     }
     assert_eq!(output(&client, &id, "echo beside").await, "beside\n");
     drop(raw);
@@ -165,7 +161,7 @@ async fn a_full_disk_and_a_changing_tree_are_answers() {
 async fn a_directory_of_very_many_is_listed_page_by_page() {
     let (service, client) = user().await;
     let id = created(&client).await;
-    let many = 200_000;
+    let many = 120_000;
     output(&client, &id, &format!("mkdir /dev/shm/m && cd /dev/shm/m && seq {many} | xargs touch")).await;
     let before = resident_kb(&service);
     for offset in [0, 100_000, many - 50, many + 5] {
@@ -190,7 +186,7 @@ fn resident_kb(service: &Service) -> u64 {
 async fn there_are_places_for_so_many_at_once() {
     let (service, client) = user().await;
     let id = created(&client).await;
-    output(&client, &id, "truncate -s 100T endless").await;
+    output(&client, &id, "truncate -s 10T endless").await;
     let mut held = Vec::new();
     for _ in 0..16 {
         held.push(endless(&service, &client, &id).await);

@@ -3,6 +3,7 @@
 mod bad;
 mod bodies;
 mod execute;
+mod files;
 mod sandboxes;
 mod streams;
 mod tables;

@@ -46,7 +46,9 @@ impl Outgoing {
         match left.checked_sub(came) {
             Some(rest) if came > 0 || rest == 0 => self.left = Some(rest),
             _ => {
-                return Err(io::Error::other("the sandbox sent another number of bytes than it had promised"));
+                return Err(io::Error::other(
+                    "the sandbox sent another number of bytes than it had promised",
+                ));
             }
         }
         Ok(bytes)
