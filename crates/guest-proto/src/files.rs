@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{PREFIX, malformed, whole};
-use crate::{MAX_DATA, MAX_PATH, ProtoError, lists};
+use crate::error::{malformed, whole};
+use crate::{MAX_DATA, MAX_PATH, PREFIX, ProtoError, lists};
 
 /// Most bytes in a reply.
 pub const MAX_REPLY: usize = 16 * 1024;

@@ -41,7 +41,7 @@ mod validate;
 mod version;
 
 pub use codec::{
-    DataHeader, PREFIX, decode_to_guest, decode_to_host, encode_to_guest, encode_to_host, guest_data_header,
+    DataHeader, decode_to_guest, decode_to_host, encode_to_guest, encode_to_host, guest_data_header,
     host_data_header, split,
 };
 pub use error::ProtoError;
@@ -56,6 +56,8 @@ pub use version::{FILES_SINCE, MIN_VERSION, VERSION, negotiate};
 
 use serde::{Deserialize, Serialize};
 
+/// Bytes of the length in front of every body.
+pub const PREFIX: usize = 4;
 /// Most bytes in the body of a frame.
 pub const MAX_FRAME: usize = 1024 * 1024;
 /// Most payload bytes in a `Data` frame.

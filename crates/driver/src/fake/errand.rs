@@ -42,11 +42,8 @@ fn stat(text: &str) -> FileStat<'static> {
 
 /// Runs an errand to its end, or to its caller's.
 pub async fn run(mut stream: Stream, errand: Errand, mut inbox: Inbox) -> io::Result<()> {
-    let mut killed = inbox.killed.clone();
-    let exit = tokio::select! {
-        Ok(_) = killed.wait_for(|killed| *killed) => Exit::Code(1),
-        exit = act(&mut stream, errand, &mut inbox) => exit?,
-    };
+    // Not dropped in the middle: half a frame would be the end of the link. Who closes it grants all that is left to say.
+    let exit = act(&mut stream, errand, &mut inbox).await?;
     stream.send(&ToHost::Exited { op: stream.op, exit, duration_us: 1 }).await
 }
 
@@ -98,11 +95,16 @@ fn find(inner: &Inner, path: &str) -> Result<String, (FileErrorKind, String)> {
     found.ok_or_else(|| (FileErrorKind::NotFound, format!("there is no '{path}'")))
 }
 
-/// All that is fed, up to its last piece.
+/// All that is fed, up to its last piece; nothing where its caller goes away before.
 async fn fed(inbox: &mut Inbox) -> Option<String> {
+    let mut killed = inbox.killed.clone();
     let mut raw = Vec::new();
     let mut text = Vec::new();
-    while let Some(Some(bytes)) = inbox.stdin.recv().await {
+    loop {
+        let bytes = tokio::select! {
+            Ok(_) = killed.wait_for(|killed| *killed) => return None,
+            bytes = inbox.stdin.recv() => bytes??,
+        };
         raw.extend_from_slice(&bytes);
         while let Some(header) = raw.first_chunk::<PREFIX>() {
             let end = PREFIX + u32::from_le_bytes(*header) as usize;
@@ -114,7 +116,6 @@ async fn fed(inbox: &mut Inbox) -> Option<String> {
             raw.drain(..end);
         }
     }
-    None
 }
 
 fn say(reply: &FileReply<'_>, to: &mut Vec<u8>) {

@@ -41,7 +41,7 @@ async fn content_goes_in_and_comes_out_with_its_headers() {
         (StatusCode::OK, "", "1000000")
     );
     let list = world.call("GET", &path(&id, "/list?path=/workspace")).await;
-    assert_eq!(list.json["data"], json!([expected]));
+    assert_eq!(list.json["data"], json!([expected]), "{}", list.text);
     assert_eq!(list.json["pagination"], json!({"total": 1, "limit": 100, "offset": 0, "hasMore": false}));
     for (at, exists) in [("f", true), ("g", false)] {
         let answer = world.call("GET", &path(&id, &format!("/exists?path={at}"))).await;
