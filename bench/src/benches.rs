@@ -8,6 +8,7 @@ mod density;
 mod destroy;
 mod egress;
 mod execute;
+mod files;
 mod get;
 mod http_create;
 mod http_execute;
@@ -27,7 +28,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 26] = [
+pub const NAMES: [&str; 27] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -54,6 +55,7 @@ pub const NAMES: [&str; 26] = [
     "proxy-connections",
     "client",
     "sbx-run",
+    "files",
 ];
 
 /// Those that measure Docker where it is.
@@ -117,5 +119,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(egress::NAMES, egress::run(setup));
     bench!(["client"], client::run());
     bench!(["sbx-run"], sbx_run::run(setup));
+    bench!(["files"], files::run());
     (rows, failures)
 }

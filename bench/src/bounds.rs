@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 54] = [
+const BOUNDS: [Bound; 59] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -134,6 +134,11 @@ const BOUNDS: [Bound; 54] = [
     bound("proxy-connections", "5,000 held", Test::CleanAfter(5000)),
     bound("client", "p50 <= bare hyper + 0.1 ms", Test::MoreAtMost(peer("client", "hyper"), 0.1)),
     bound("sbx-run", "start to finish: p50 <= 60 ms", Test::P50AtMost(60.0)),
+    bound("files-in", "1 GB over HTTPS >= 200 MB/s", Test::AtLeast(200.0)),
+    bound("files-out", "1 GB over HTTPS >= 200 MB/s", Test::AtLeast(200.0)),
+    bound_on("files", "growth", "the daemon's memory stays flat (<= 16 MB)", Test::AtMost(16.0)),
+    bound("files-tar-in", "10,000 small files <= 2 s", Test::P50AtMost(2000.0)),
+    bound("files-tar-out", "10,000 small files <= 2 s", Test::P50AtMost(2000.0)),
 ];
 
 /// The bounds of the benches that were asked for, with what was seen.

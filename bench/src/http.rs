@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
@@ -16,6 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Where requests go, and as whom.
 #[derive(Clone)]
@@ -51,15 +52,38 @@ impl Target {
     }
 
     pub async fn connect(&self) -> Result<Connection> {
+        let (sender, connection) = handshake(TokioIo::new(self.stream().await?)).await?;
+        // Ends with the sender, or with the server's end of it, which the next request finds.
+        tokio::spawn(connection);
+        Ok(Connection { sender, authorization: format!("Bearer {}", self.key) })
+    }
+
+    /// Puts so many times the same piece, over a connection of its own; what is answered.
+    pub async fn put(&self, path: &str, piece: Bytes, times: u64) -> Result<Value> {
+        let (mut sender, connection) = handshake(TokioIo::new(self.stream().await?)).await?;
+        tokio::spawn(connection);
+        let bytes = piece.len() as u64 * times;
+        let frames = (0..times).map(move |_| Ok::<_, std::convert::Infallible>(Frame::data(piece.clone())));
+        let request = Request::builder()
+            .method(Method::PUT)
+            .uri(path)
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {}", self.key))
+            .header("content-length", bytes)
+            .body(StreamBody::new(futures_util::stream::iter(frames)))?;
+        let answer = sender.send_request(request).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        ensure!(status.is_success(), "{path} answered {status}: {}", String::from_utf8_lossy(&body));
+        serde_json::from_slice(&body).context("an answer that is no JSON")
+    }
+
+    async fn stream(&self) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address)
             .await
             .with_context(|| format!("connecting to {}", self.address))?;
         stream.set_nodelay(true)?;
-        let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Ends with the sender, or with the server's end of it, which the next request finds.
-        tokio::spawn(connection);
-        Ok(Connection { sender, authorization: format!("Bearer {}", self.key) })
+        Ok(self.tls.connect(ServerName::try_from("localhost")?, stream).await?)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::boot::Booted;
 use crate::dial::Next;
 use crate::door::Door;
 use crate::error::{BootError, Never};
+use crate::exec::Exec;
 use crate::link::{Link, Phase};
 use crate::ops::Ops;
 use crate::poll::{BATCH, Interest, Poll, Ready, Role, Token};
@@ -88,6 +89,7 @@ impl Agent {
             self.take_link();
             self.reap();
             self.hunt();
+            self.end_errands();
             self.read_link();
             self.move_output();
             self.drains.run();
@@ -141,7 +143,7 @@ impl Agent {
         }
         self.link.down();
         self.ops.remove_dials();
-        self.ops.execs().for_each(super::exec::Exec::link_lost);
+        self.ops.execs().for_each(Exec::link_lost);
         self.queue.clear();
         self.told.clear();
         self.door.lost(Instant::now());
@@ -352,7 +354,8 @@ impl Agent {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
-        let hunts = self.ops.execs().filter_map(|exec| exec.hunt.as_ref().map(|hunt| hunt.next)).min();
+        let ends = |exec: &mut Exec| [exec.hunt.as_ref().map(|hunt| hunt.next), exec.ends_at];
+        let hunts = self.ops.execs().flat_map(ends).flatten().min();
         let door = if self.link.phase == Phase::Down { self.door.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);
         let next = [hunts, door, idle].into_iter().flatten().min()?;

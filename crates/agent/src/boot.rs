@@ -103,7 +103,7 @@ fn protect() -> Result<(), BootError> {
 }
 
 /// Closes what the runtime left open, except the three standard ones and `keep`.
-fn close_others(keep: Option<i32>) {
+pub fn close_others(keep: Option<i32>) {
     let close = |from: i32, to: i32| {
         // SAFETY: nothing in this process has opened a descriptor yet, so none that is closed here belongs to anybody.
         #[expect(unsafe_code, reason = "no safe wrapper exists")]

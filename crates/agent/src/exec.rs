@@ -13,6 +13,7 @@ use std::time::Instant;
 use guest_proto::{Channel, Exit, ToHost};
 use rustix::process::Pid;
 
+use crate::errand;
 use crate::link::OutBuf;
 use crate::poll::{Interest, Poll, Role, Token};
 use crate::spawn::Spawned;
@@ -41,6 +42,10 @@ pub struct Exec {
     outs: [Option<Source>; 2],
     /// Under way from `Kill` until nobody of the command's is alive.
     pub hunt: Option<Hunt>,
+    /// It is the agent's own, without children and of no use to another link.
+    is_errand: bool,
+    /// When an errand that nobody waits for is killed.
+    pub ends_at: Option<Instant>,
 }
 
 impl Exec {
@@ -57,22 +62,46 @@ impl Exec {
             poll.add(&fd, Token { serial, role }, Interest::Read)?;
             Ok(Some(Source::new(Rc::new(fd), channel, window)))
         };
+        let is_errand = spawned.stderr.is_none();
         let outs = [
             source(spawned.stdout, Role::Stdout, Channel::Stdout)?,
-            source(spawned.stderr, Role::Stderr, Channel::Stderr)?,
+            match spawned.stderr {
+                Some(stderr) => source(stderr, Role::Stderr, Channel::Stderr)?,
+                None => None,
+            },
         ];
         let stdin = match spawned.stdin {
             Some(fd) => {
                 poll.add(&fd, Token { serial, role: Role::Stdin }, Interest::Write)?;
-                Some(Sink::new(Rc::new(fd), Kind::Pipe, STDIN_WINDOW))
+                Some(Sink::new(
+                    Rc::new(fd),
+                    Kind::Pipe,
+                    if is_errand { errand::WINDOW } else { STDIN_WINDOW },
+                ))
             }
             None => None,
         };
-        Ok(Self { op, serial, pid: spawned.pid, started, state: State::Running, stdin, outs, hunt: None })
+        let (pid, state) = (spawned.pid, State::Running);
+        Ok(Self { op, serial, pid, started, state, stdin, outs, hunt: None, is_errand, ends_at: None })
     }
 
     pub fn is_running(&self) -> bool {
         self.state == State::Running
+    }
+
+    pub fn is_errand(&self) -> bool {
+        self.is_errand
+    }
+
+    /// Nobody waits for this errand any more: its pipes end, and so does it.
+    pub fn abandon(&mut self, now: Instant) {
+        if let Some(stdin) = &mut self.stdin {
+            stdin.drop_reader();
+        }
+        self.outs = [None, None];
+        if self.is_running() {
+            self.ends_at.get_or_insert(now + errand::GRACE);
+        }
     }
 
     /// The source of a channel, while it is open.
@@ -97,6 +126,7 @@ impl Exec {
     /// The first process was collected.
     pub fn ended(&mut self, exit: Exit, now: Instant) {
         let duration = now.duration_since(self.started).as_micros();
+        self.ends_at = None;
         self.state = State::Ended { exit, duration_us: u64::try_from(duration).unwrap_or(u64::MAX) };
         if let Some(stdin) = &mut self.stdin {
             stdin.drop_reader();
@@ -168,6 +198,9 @@ impl Exec {
         }
         if let Some(stdin) = &mut self.stdin {
             stdin.regrant();
+        }
+        if self.is_errand {
+            self.abandon(Instant::now());
         }
     }
 }

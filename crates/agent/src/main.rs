@@ -2,15 +2,18 @@
 //! with all that they started, and connects the host to ports inside.
 //!
 //! Its life: protect itself ([`boot`]), then serve one link to the host after the other ([`agent`]) until the sandbox is
-//! killed. It is one thread around `epoll`; nothing it does waits for anybody else.
+//! killed. It is one thread around `epoll`; nothing it does waits for anybody else. What has to wait, for disks, is an [`errand`].
 
 mod agent;
 mod boot;
 mod caps;
 mod dial;
 mod door;
+mod errand;
+mod errands;
 mod error;
 mod exec;
+mod files;
 mod link;
 mod ops;
 mod poll;

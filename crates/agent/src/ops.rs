@@ -77,6 +77,11 @@ impl Ops {
         self.dials.get_mut(self.serials.get(&op)?)
     }
 
+    /// Errands under way.
+    pub fn errands(&self) -> usize {
+        self.execs.values().filter(|exec| exec.is_errand()).count()
+    }
+
     /// The command whose first process this is, while it runs.
     pub fn exec_of_pid(&mut self, pid: Pid) -> Option<&mut Exec> {
         self.execs.values_mut().find(|exec| exec.pid == pid && exec.is_running())

@@ -40,6 +40,10 @@ impl Agent {
                 self.check_unused(op)?;
                 self.exec(op, &spec, window);
             }
+            ToGuest::File { op, request, window } => {
+                self.check_unused(op)?;
+                self.errand(op, &request, window);
+            }
             ToGuest::Dial { op, port, window } => {
                 self.check_unused(op)?;
                 self.dial(op, port, window);
@@ -175,7 +179,9 @@ impl Agent {
             return self.refuse(op, RefusalKind::UnknownOp, "there is no such command");
         };
         exec.hurry();
-        if exec.is_running() && exec.hunt.is_none() {
+        if exec.is_errand() {
+            exec.abandon(Instant::now());
+        } else if exec.is_running() && exec.hunt.is_none() {
             exec.hunt = Some(Hunt::new(exec.pid, op, &self.proc, Instant::now()));
         }
         let serial = exec.serial;
@@ -205,7 +211,7 @@ impl Agent {
         self.settle(serial);
     }
 
-    fn refuse(&mut self, op: u64, kind: RefusalKind, message: &str) {
+    pub(crate) fn refuse(&mut self, op: u64, kind: RefusalKind, message: &str) {
         self.link.out.message(&ToHost::Refused { op, kind, message });
     }
 

@@ -22,6 +22,7 @@ use rustix::process::{Pid, WaitOptions};
 
 use crate::caps::CapPlan;
 use crate::error::BootError;
+pub use child::prefer_me_when_memory_ends;
 use child::{Failure, Marking, Plan, Stage};
 
 /// Name of the variable that marks a command's processes where namespaces cannot.
@@ -35,7 +36,8 @@ pub struct Spawned {
     pub pid: Pid,
     pub stdin: Option<OwnedFd>,
     pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    /// An errand has none.
+    pub stderr: Option<OwnedFd>,
 }
 
 /// A command that did not start.
@@ -60,6 +62,11 @@ impl Spawner {
             Marking::Environment
         };
         Ok(Self { stack, null, caps, marking })
+    }
+
+    /// What a command may do, and an errand.
+    pub fn caps(&self) -> &CapPlan {
+        &self.caps
     }
 
     /// Starts a command.
@@ -144,7 +151,7 @@ impl Pipes {
     /// Our ends; the child's are closed.
     fn parent(self, pid: Pid) -> Spawned {
         let stdin = self.stdin.map(|(_, writer)| writer).filter(|_| self.mode == StdinMode::Pipe);
-        Spawned { pid, stdin, stdout: self.stdout.0, stderr: self.stderr.0 }
+        Spawned { pid, stdin, stdout: self.stdout.0, stderr: Some(self.stderr.0) }
     }
 }
 

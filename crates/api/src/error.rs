@@ -73,8 +73,12 @@ codes! {
     Unauthorized "UNAUTHORIZED" 401,
     /// The key is valid and lacks the scope for this.
     Forbidden "FORBIDDEN" 403,
+    /// The sandbox does not permit this with the file or directory.
+    PermissionDenied "PERMISSION_DENIED" 403,
     /// The sandbox does not exist or was terminated.
     SandboxNotFound "SANDBOX_NOT_FOUND" 404,
+    /// There is no such file or directory in the sandbox.
+    FileNotFound "FILE_NOT_FOUND" 404,
     /// There is nothing at this path.
     NotFound "NOT_FOUND" 404,
     /// The path does not take this method; the header `Allow` names those it takes.
@@ -83,6 +87,14 @@ codes! {
     ExecutionTimeout "EXECUTION_TIMEOUT" 408,
     /// The operation does not suit the state that the sandbox is in.
     InvalidState "INVALID_STATE" 409,
+    /// There is something of that name already.
+    FileExists "FILE_EXISTS" 409,
+    /// A directory, a device, a fifo or a socket is where a file has to be.
+    NotAFile "NOT_A_FILE" 409,
+    /// Something else is where a directory has to be.
+    NotADirectory "NOT_A_DIRECTORY" 409,
+    /// The directory is not empty; `recursive` deletes it with all in it.
+    DirectoryNotEmpty "DIRECTORY_NOT_EMPTY" 409,
     /// Too many requests, creations or concurrent executions; the header `Retry-After` says when to try again.
     RateLimited "RATE_LIMITED" 429,
     /// An unexpected fault of the server.
@@ -91,6 +103,8 @@ codes! {
     ExecutionError "EXECUTION_ERROR" 502,
     /// No compute capacity at the moment; try again later.
     ResourceExhausted "RESOURCE_EXHAUSTED" 503,
+    /// The disk of the sandbox is full.
+    DiskFull "DISK_FULL" 507,
 }
 
 /// A text that is no code of this version.
@@ -150,6 +164,13 @@ mod tests {
             // Ours: the specification has no row for these.
             (404, "NOT_FOUND"),
             (405, "METHOD_NOT_ALLOWED"),
+            (403, "PERMISSION_DENIED"),
+            (404, "FILE_NOT_FOUND"),
+            (409, "FILE_EXISTS"),
+            (409, "NOT_A_FILE"),
+            (409, "NOT_A_DIRECTORY"),
+            (409, "DIRECTORY_NOT_EMPTY"),
+            (507, "DISK_FULL"),
         ];
         assert_eq!(rows.len(), ErrorCode::ALL.len());
         for (status, name) in rows {

@@ -6,6 +6,7 @@
 mod create;
 mod error;
 mod exec;
+mod files;
 mod health;
 mod ids;
 mod sandbox;
@@ -17,6 +18,7 @@ mod views;
 pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
 pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
 pub use exec::{Done, ExecuteBody, ExecuteRequest, ExecutionResult};
+pub use files::{FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked};
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};
 pub use sandbox::{

@@ -15,6 +15,8 @@ use time::macros::format_description;
 
 const FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+const HTTP_DATE: &[BorrowedFormatItem<'_>] =
+    format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 const NANOSECONDS_A_MS: i128 = 1_000_000;
 /// 9999-12-31T23:59:59.999Z
 const LAST_MS: u64 = 253_402_300_799_999;
@@ -43,6 +45,15 @@ impl fmt::Display for Timestamp {
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl Timestamp {
+    /// As headers write it: `Fri, 02 Jan 2026 03:04:05 GMT`. Empty only where there is no such time, which cannot be.
+    pub fn http_date(self) -> String {
+        let nanoseconds = i128::from(self.0.min(LAST_MS)) * NANOSECONDS_A_MS;
+        let at = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok();
+        at.and_then(|at| at.format(HTTP_DATE).ok()).unwrap_or_default()
     }
 }
 

@@ -5,6 +5,7 @@
 //! callers: calls for one sandbox that overlap are kept in [`FakeDriver::violations`].
 
 mod agent;
+mod errand;
 mod guest;
 mod script;
 

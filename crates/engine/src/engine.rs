@@ -15,6 +15,7 @@ use crate::create::{self, Remember};
 use crate::error::EngineError;
 use crate::execution::{self, Execution};
 use crate::facts::{self, Facts};
+use crate::files::{self, FileOrder, FileWork};
 use crate::handle::{Handle, Permit, Request};
 use crate::link::Tunnel;
 use crate::recover::{Recovered, recover};
@@ -138,6 +139,19 @@ impl Engine {
         let handle = self.find(account, id).await?;
         let started = execution::start(&handle, self.shared.clock, request).await;
         self.or_why_it_ended(account, id, started).await
+    }
+
+    /// Begins work among the files of a sandbox, which is resumed for it if it may be.
+    pub async fn file(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        auto_resume: bool,
+        order: &FileOrder,
+    ) -> Result<FileWork, EngineError> {
+        let handle = self.find(account, id).await?;
+        let begun = files::start(&handle, auto_resume, order).await;
+        self.or_why_it_ended(account, id, begun).await
     }
 
     /// Connects to a TCP port inside. The permit holds the sandbox awake for as long as it is kept.

@@ -1,6 +1,7 @@
 //! Why the engine did not do what it was asked. One table above turns these into statuses.
 
 use driver::DriverError;
+use guest_proto::FileErrorKind;
 use rules::TimeMs;
 use store::StoreError;
 
@@ -29,6 +30,8 @@ pub enum EngineError {
     #[error("the sandbox's agent failed: {0}")]
     Agent(#[from] LinkError),
     #[error(transparent)]
+    File(#[from] FileFault),
+    #[error(transparent)]
     Driver(#[from] DriverError),
     #[error("the network failed: {0}")]
     Network(#[from] net::NetError),
@@ -36,4 +39,12 @@ pub enum EngineError {
     Store(#[from] StoreError),
     #[error("an engine task ended without an answer")]
     TaskLost,
+}
+
+/// Why something was not done among files, as the sandbox says it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FileFault {
+    pub kind: FileErrorKind,
+    pub message: String,
 }

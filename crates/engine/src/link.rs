@@ -5,6 +5,7 @@
 //! operation may hold in memory is bounded by the window it granted. When the link ends every operation on it hears so.
 
 mod command;
+mod errand;
 mod op;
 mod tasks;
 mod tunnel;
@@ -15,11 +16,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use driver::ByteStream;
-use guest_proto::{ExecSpec, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToGuest, ToHost, VERSION};
+use guest_proto::{
+    ExecSpec, FILES_SINCE, FileRequest, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToGuest, ToHost,
+    VERSION,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
 pub use command::{Command, CommandEvent, Killer, Stdin};
+pub use errand::{Errand, Reply};
 use op::{Answer, Op};
 pub use tunnel::Tunnel;
 
@@ -39,6 +44,8 @@ pub enum LinkError {
     Unexpected { wanted: &'static str, got: &'static str },
     #[error("the agent closed the link")]
     Closed,
+    #[error("the agent is of a version that cannot do this")]
+    TooOld,
     #[error("the agent did not answer within {} ms", .0.as_millis())]
     Silent(Duration),
     #[error("the agent refused ({kind:?}): {message}")]
@@ -67,6 +74,8 @@ pub(crate) struct Inner {
     /// Bytes given to the writer and not yet written.
     unsent: AtomicUsize,
     next_op: AtomicU64,
+    /// What both sides speak.
+    version: u16,
     ended: watch::Sender<bool>,
 }
 
@@ -79,7 +88,7 @@ impl Agent {
         patience: Duration,
     ) -> Result<Self, LinkError> {
         let greeting = tokio::time::timeout(patience, exchange_hello(&mut stream));
-        let leftover = greeting.await.map_err(|_| LinkError::Silent(patience))??;
+        let (version, leftover) = greeting.await.map_err(|_| LinkError::Silent(patience))??;
         let (outgoing, to_write) = mpsc::unbounded_channel();
         let (stop, stopped) = watch::channel(false);
         let inner = Arc::new(Inner {
@@ -87,6 +96,7 @@ impl Agent {
             outgoing,
             unsent: AtomicUsize::new(0),
             next_op: AtomicU64::new(first_op),
+            version,
             ended: watch::channel(false).0,
         });
         tasks::spawn(stream, Arc::clone(&inner), to_write, stopped);
@@ -122,6 +132,27 @@ impl Agent {
             .map_err(|_| LinkError::Silent(patience))??
         {
             Answer::Started => Ok(command),
+            Answer::Refused { kind, message } => {
+                command.forget();
+                Err(LinkError::Refused { kind, message })
+            }
+            other => Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
+        }
+    }
+
+    /// Starts an errand among files. Dropping the future, or the errand, ends it.
+    pub async fn file(&self, request: FileRequest<'_>, patience: Duration) -> Result<Errand, LinkError> {
+        if self.inner.version < FILES_SINCE {
+            return Err(LinkError::TooOld);
+        }
+        let (number, op) = self.inner.begin();
+        let command = Command::new(self.clone(), number, Arc::clone(&op), true);
+        self.inner.send(&ToGuest::File { op: number, request, window: WINDOW })?;
+        match tokio::time::timeout(patience, op.answered())
+            .await
+            .map_err(|_| LinkError::Silent(patience))??
+        {
+            Answer::Started => Ok(Errand::new(command)),
             Answer::Refused { kind, message } => {
                 command.forget();
                 Err(LinkError::Refused { kind, message })
@@ -232,8 +263,8 @@ impl Inner {
     }
 }
 
-/// The first frame each way; returns the operations that still run from before.
-async fn exchange_hello(stream: &mut Box<dyn ByteStream>) -> Result<Vec<u64>, LinkError> {
+/// The first frame each way; returns the version to speak and the operations that still run from before.
+async fn exchange_hello(stream: &mut Box<dyn ByteStream>) -> Result<(u16, Vec<u64>), LinkError> {
     let mut hello = Vec::new();
     guest_proto::encode_to_guest(&ToGuest::Hello { version: VERSION, min_version: MIN_VERSION }, &mut hello)?;
     stream.write_all(&hello).await?;
@@ -247,7 +278,9 @@ async fn exchange_hello(stream: &mut Box<dyn ByteStream>) -> Result<Vec<u64>, Li
     frame.resize(guest_proto::PREFIX + body, 0);
     stream.read_exact(&mut frame[guest_proto::PREFIX..]).await?;
     match guest_proto::decode_to_host(&frame[guest_proto::PREFIX..])? {
-        ToHost::Welcome { version, ops, .. } if (MIN_VERSION..=VERSION).contains(&version) => Ok(ops),
+        ToHost::Welcome { version, ops, .. } if (MIN_VERSION..=VERSION).contains(&version) => {
+            Ok((version, ops))
+        }
         ToHost::Welcome { .. } => {
             Err(LinkError::Unexpected { wanted: "a version we know", got: "another version" })
         }

@@ -3,10 +3,8 @@
 
 use serde::Serialize;
 
-use crate::{Channel, MAX_DATA, MAX_FRAME, ProtoError, ToGuest, ToHost, validate};
-
-/// Bytes of the length in front of every body.
-pub const PREFIX: usize = 4;
+use crate::error::{malformed, whole};
+use crate::{Channel, MAX_DATA, MAX_FRAME, PREFIX, ProtoError, ToGuest, ToHost, validate};
 
 /// Where the first frame in `buf` ends, prefix included; its body is `&buf[PREFIX..end]`. `None`: more bytes are needed.
 ///
@@ -150,25 +148,6 @@ impl postcard::ser_flavors::Flavor for Appender<'_> {
     fn finalize(self) -> postcard::Result<()> {
         Ok(())
     }
-}
-
-fn whole(rest: &[u8]) -> Result<(), ProtoError> {
-    if rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { extra: rest.len() }) }
-}
-
-fn malformed(error: &postcard::Error) -> ProtoError {
-    use postcard::Error;
-    let reason = match error {
-        Error::DeserializeUnexpectedEnd => "it ends too early",
-        Error::DeserializeBadVarint => "a number is too long",
-        Error::DeserializeBadBool => "a bool is neither 0 nor 1",
-        Error::DeserializeBadUtf8 => "a text is not UTF-8",
-        Error::DeserializeBadOption => "an option is neither 0 nor 1",
-        Error::DeserializeBadEnum => "there is no such variant",
-        Error::SerdeDeCustom => "a kind is unknown or a list too long",
-        _ => "it cannot be read",
-    };
-    ProtoError::Malformed { reason }
 }
 
 #[cfg(test)]

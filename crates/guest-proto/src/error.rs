@@ -27,3 +27,24 @@ pub enum ProtoError {
     #[error("the other side speaks versions {their_min} to {theirs}, this side {ours_min} to {ours}")]
     Version { theirs: u16, their_min: u16, ours: u16, ours_min: u16 },
 }
+
+/// Nothing may be left behind a message.
+pub(crate) fn whole(rest: &[u8]) -> Result<(), ProtoError> {
+    if rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { extra: rest.len() }) }
+}
+
+/// What the encoding says, in our words.
+pub(crate) fn malformed(error: &postcard::Error) -> ProtoError {
+    use postcard::Error;
+    let reason = match error {
+        Error::DeserializeUnexpectedEnd => "it ends too early",
+        Error::DeserializeBadVarint => "a number is too long",
+        Error::DeserializeBadBool => "a bool is neither 0 nor 1",
+        Error::DeserializeBadUtf8 => "a text is not UTF-8",
+        Error::DeserializeBadOption => "an option is neither 0 nor 1",
+        Error::DeserializeBadEnum => "there is no such variant",
+        Error::SerdeDeCustom => "a kind is unknown or a list too long",
+        _ => "it cannot be read",
+    };
+    ProtoError::Malformed { reason }
+}

@@ -18,6 +18,8 @@
 //!       └─> Refused
 //! Dial  ──> Opened, then Data, Eof, Credit; over when both sides sent Eof, or at Close
 //!       └─> Refused (after Opened: the connection broke)
+//! File  ──> Started, then as a command; what it says and is fed has a form of its own: see [`FileReply`]
+//!       └─> Refused
 //! Kill  ──> ends in the Exited of its operation; Refused(UnknownOp) if there is none
 //! ```
 //!
@@ -30,6 +32,7 @@
 
 mod codec;
 mod error;
+mod files;
 mod flow;
 mod lists;
 mod to_guest;
@@ -38,17 +41,23 @@ mod validate;
 mod version;
 
 pub use codec::{
-    DataHeader, PREFIX, decode_to_guest, decode_to_host, encode_to_guest, encode_to_host, guest_data_header,
+    DataHeader, decode_to_guest, decode_to_host, encode_to_guest, encode_to_host, guest_data_header,
     host_data_header, split,
 };
 pub use error::ProtoError;
+pub use files::{
+    FileErrorKind, FileKind, FileReply, FileRequest, FileStat, LAST_PIECE, MAX_ENTRIES, MAX_NAME, MAX_PIECE,
+    MAX_REPLY, MODE_BITS, Tally, decode_reply, encode_reply, piece_header, split_reply,
+};
 pub use flow::{Credits, Window};
 pub use to_guest::{ExecSpec, StdinMode, ToGuest};
 pub use to_host::{Exit, RefusalKind, ToHost};
-pub use version::{MIN_VERSION, VERSION, negotiate};
+pub use version::{FILES_SINCE, MIN_VERSION, VERSION, negotiate};
 
 use serde::{Deserialize, Serialize};
 
+/// Bytes of the length in front of every body.
+pub const PREFIX: usize = 4;
 /// Most bytes in the body of a frame.
 pub const MAX_FRAME: usize = 1024 * 1024;
 /// Most payload bytes in a `Data` frame.

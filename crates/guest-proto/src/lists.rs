@@ -15,6 +15,20 @@ pub(crate) fn as_bytes<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::
     to.serialize_bytes(bytes)
 }
 
+/// The same where there may be none.
+pub(crate) fn as_optional_bytes<S: Serializer>(bytes: &Option<&[u8]>, to: S) -> Result<S::Ok, S::Error> {
+    struct Whole<'a>(&'a [u8]);
+    impl serde::Serialize for Whole<'_> {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.serialize_bytes(self.0)
+        }
+    }
+    match bytes {
+        Some(bytes) => to.serialize_some(&Whole(bytes)),
+        None => to.serialize_none(),
+    }
+}
+
 pub(crate) fn dirs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, D::Error> {
     from.deserialize_seq(Bounded::<&str, MAX_DIRS>(PhantomData))
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Channel, lists};
+use crate::{Channel, FileRequest, lists};
 
 /// What the host asks of the agent. `op` is a number of the host's choice, not in use by a living operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,13 @@ pub enum ToGuest<'a> {
     Close { op: u64 },
     /// Ask for a `Pong`.
     Ping { nonce: u64 },
+    /// Run an errand among files. `window` is the first grant for its output. Since version 2.
+    File {
+        op: u64,
+        #[serde(borrow)]
+        request: FileRequest<'a>,
+        window: u32,
+    },
 }
 
 /// A command to start.

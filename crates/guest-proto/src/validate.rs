@@ -1,8 +1,8 @@
 //! The rules a message keeps besides its shape, checked on each encode and decode.
 
 use crate::{
-    ExecSpec, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENV, MAX_MESSAGE, MAX_OPS, MAX_PATH, MAX_STRING, MAX_WINDOW,
-    ProtoError, ToGuest, ToHost,
+    ExecSpec, FileRequest, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENTRIES, MAX_ENV, MAX_MESSAGE, MAX_OPS,
+    MAX_PATH, MAX_STRING, MAX_WINDOW, MODE_BITS, ProtoError, ToGuest, ToHost,
 };
 
 /// Checks a message for the agent.
@@ -35,6 +35,10 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
                 return Err(invalid("the signal", "is not from 1 to 64"));
             }
             Ok(())
+        }
+        ToGuest::File { request, window: size, .. } => {
+            window(*size)?;
+            file(request)
         }
         ToGuest::Eof { .. } | ToGuest::Kill { .. } | ToGuest::Close { .. } | ToGuest::Ping { .. } => Ok(()),
     }
@@ -73,6 +77,40 @@ fn exec(spec: &ExecSpec<'_>) -> Result<(), ProtoError> {
         text("the value of a variable", value, MAX_STRING.saturating_sub(name.len() + 1))?;
     }
     path("the working directory", spec.cwd)
+}
+
+fn file(request: &FileRequest<'_>) -> Result<(), ProtoError> {
+    match request {
+        FileRequest::Read { path, .. }
+        | FileRequest::Stat { path, .. }
+        | FileRequest::Delete { path, .. }
+        | FileRequest::Pack { path }
+        | FileRequest::Unpack { path } => raw_path(path),
+        FileRequest::List { path, limit, .. } => {
+            if !(1..=MAX_ENTRIES).contains(limit) {
+                return Err(invalid("the limit", "is not from 1 to 1000"));
+            }
+            raw_path(path)
+        }
+        FileRequest::Write { path, mode, .. } | FileRequest::MakeDir { path, mode, .. } => {
+            if mode.is_some_and(|mode| mode & !MODE_BITS != 0) {
+                return Err(invalid("the mode", "has bits that no mode has"));
+            }
+            raw_path(path)
+        }
+        FileRequest::Move { from, to, .. } => raw_path(from).and_then(|()| raw_path(to)),
+    }
+}
+
+/// A path in whatever bytes.
+fn raw_path(path: &[u8]) -> Result<(), ProtoError> {
+    if !path.starts_with(b"/") {
+        return Err(invalid("a path", "is not absolute"));
+    }
+    if path.contains(&0) {
+        return Err(invalid("a path", "has a NUL byte"));
+    }
+    at_most("a path", path.len(), MAX_PATH)
 }
 
 fn path(field: &'static str, path: &str) -> Result<(), ProtoError> {

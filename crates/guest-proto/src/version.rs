@@ -2,8 +2,10 @@
 
 use crate::ProtoError;
 
+/// Since this version there are errands among files.
+pub const FILES_SINCE: u16 = 2;
 /// The newest version this code speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The oldest version this code speaks.
 pub const MIN_VERSION: u16 = 1;
 

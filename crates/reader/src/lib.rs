@@ -7,6 +7,7 @@
 mod bodies;
 mod document;
 mod fields;
+mod files;
 mod headers;
 mod integer;
 mod query;
@@ -14,6 +15,7 @@ mod query;
 use rules::{ConfigError, QueryError};
 
 pub use bodies::{create, execute, network};
+pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
 pub use query::{list, path_segment};
 

@@ -28,7 +28,7 @@ fn broken(field: String, got: &str) -> Refusal {
 }
 
 /// As forms write a space.
-fn plus_as_space(text: &str) -> Cow<'_, str> {
+pub(crate) fn plus_as_space(text: &str) -> Cow<'_, str> {
     if text.contains('+') { text.replace('+', " ").into() } else { text.into() }
 }
 
@@ -49,7 +49,7 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-fn hex(digit: u8) -> Option<u8> {
+pub(crate) fn hex(digit: u8) -> Option<u8> {
     let value = char::from(digit).to_digit(16)?;
     u8::try_from(value).ok()
 }

@@ -4,6 +4,7 @@
 //! body of section 7, because it alone knows the request's id. What an unexpected fault was goes into the log with that id
 //! ([`ApiError::cause`]) and never to the client.
 
+mod files;
 mod images;
 mod operations;
 

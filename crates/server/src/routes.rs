@@ -7,6 +7,7 @@
 mod create;
 mod docs;
 mod execute;
+mod files;
 mod get;
 mod health;
 mod list;
@@ -50,6 +51,7 @@ fn endpoints(service: Arc<Service>) -> Router {
         .route("/v1/sandboxes/{id}/resume", post(resume::resume))
         .route("/v1/sandboxes/{id}/network", get(network::get).patch(network::change))
         .route("/v1/sandboxes/{id}/execute", post(execute::execute))
+        .merge(files::routes())
         .route("/docs", get(docs::page))
         .route("/docs/", get(docs::page))
         .route("/docs/docs.css", get(docs::style))

@@ -69,7 +69,9 @@ impl Answer {
             && (content_type.starts_with("text/html")
                 || content_type.starts_with("text/css")
                 || content_type.starts_with("text/javascript"));
-        ensure!(content_type == JSON || page || self.status == 301, "content type {content_type}");
+        let content = matches!(self.status, 200 | 206)
+            && matches!(content_type, "application/octet-stream" | "application/x-tar");
+        ensure!(content_type == JSON || page || content || self.status == 301, "content type {content_type}");
         if matches!(self.status, 429 | 503) {
             ensure!(self.number("retry-after")? >= 1, "Retry-After of less than a second");
         }
@@ -92,7 +94,7 @@ impl Answer {
             "requestId differs from X-Request-Id"
         );
         let code: api::ErrorCode = error["code"].as_str().unwrap_or_default().parse().context("code")?;
-        let too_much = matches!(self.status, 413 | 414 | 431) && code == api::ErrorCode::InvalidRequest;
+        let too_much = matches!(self.status, 413 | 414 | 416 | 431) && code == api::ErrorCode::InvalidRequest;
         ensure!(code.status() == self.status || too_much, "{code} with status {}", self.status);
         ensure!(self.status != 500, "a fault of the server");
         Ok(())

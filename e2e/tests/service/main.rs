@@ -8,6 +8,8 @@ mod crash;
 mod hostile;
 mod hostile_bodies;
 mod operations;
+mod s10_files;
+mod s10_files_hostile;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;

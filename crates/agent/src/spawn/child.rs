@@ -181,7 +181,7 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 /// Best effort: without `/proc` the command is as likely a victim as the agent.
-fn prefer_me_when_memory_ends() {
+pub fn prefer_me_when_memory_ends() {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
         let _ = rustix::io::write(&file, OOM_SCORE);

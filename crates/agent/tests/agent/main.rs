@@ -5,8 +5,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets the unexpected fails")]
 
+mod archives;
 mod commands;
 mod dials;
+mod errands;
+mod files;
 mod host;
 mod kills;
 mod links;

@@ -5,11 +5,12 @@ use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use guest_proto::{Channel, Exit, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION};
+use guest_proto::{Channel, Exit, FileRequest, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION};
 use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::errand;
 use super::guest::{Inbox, Inner, Life, Manner, Out, index, lock};
 use super::script::{self, Command, Stream};
 use crate::ByteStream;
@@ -139,13 +140,16 @@ impl Link {
             (Manner::Deaf, frame) if !matches!(frame, ToGuest::Hello { .. }) => return Ok(()),
             (
                 Manner::Stranger,
-                ToGuest::Exec { op, .. } | ToGuest::Setup { op, .. } | ToGuest::Dial { op, .. },
+                ToGuest::Exec { op, .. }
+                | ToGuest::Setup { op, .. }
+                | ToGuest::Dial { op, .. }
+                | ToGuest::File { op, .. },
             ) => {
                 let stranger = op + 1_000_000;
                 self.out.send(&ToHost::Started { op: stranger, pid: 1, window: 0 }).await?;
                 self.out.send(&ToHost::Exited { op: stranger, exit: Exit::Code(0), duration_us: 1 }).await?;
             }
-            (Manner::Wrong, ToGuest::Exec { op, .. }) => {
+            (Manner::Wrong, ToGuest::Exec { op, .. } | ToGuest::File { op, .. }) => {
                 return self.out.send(&ToHost::Opened { op: *op, window: 9 }).await;
             }
             (Manner::Wrong, ToGuest::Setup { op, .. }) => {
@@ -187,6 +191,7 @@ impl Link {
                 self.run(op, command, window);
                 Ok(())
             }
+            ToGuest::File { op, request, window } => self.errand(op, &request, window).await,
             ToGuest::Dial { op, port, .. } => {
                 let message = format!("nothing listens on port {port}");
                 self.out.send(&ToHost::Refused { op, kind: RefusalKind::Connect, message: &message }).await
@@ -236,17 +241,36 @@ impl Link {
     }
 
     fn run(&mut self, op: u64, command: Command, window: u32) {
-        let (stdin, from_host) = mpsc::unbounded_channel();
-        let (credit, granted) = watch::channel([u64::from(window); 2]);
-        let (kill, killed) = watch::channel(false);
-        self.ops.insert(op, Op { stdin, credit, killed: kill });
-        let inbox = Inbox { stdin: from_host, credit: granted, killed };
-        let stream = Stream::new(op, self.out.clone(), Arc::clone(&self.inner));
+        let (stream, inbox) = self.begin(op, window);
         self.commands.spawn(async move {
             // A link that broke takes the command's report with it.
             let _ = script::run(stream, command, inbox).await;
             op
         });
+    }
+
+    async fn errand(&mut self, op: u64, request: &FileRequest<'_>, window: u32) -> io::Result<()> {
+        let errand = errand::parse(request);
+        self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
+        if self.manner == Manner::OverCredit {
+            return self.flood(op, window).await;
+        }
+        let (stream, inbox) = self.begin(op, window);
+        self.commands.spawn(async move {
+            // As with a command.
+            let _ = errand::run(stream, errand, inbox).await;
+            op
+        });
+        Ok(())
+    }
+
+    fn begin(&mut self, op: u64, window: u32) -> (Stream, Inbox) {
+        let (stdin, from_host) = mpsc::unbounded_channel();
+        let (credit, granted) = watch::channel([u64::from(window); 2]);
+        let (kill, killed) = watch::channel(false);
+        self.ops.insert(op, Op { stdin, credit, killed: kill });
+        let inbox = Inbox { stdin: from_host, credit: granted, killed };
+        (Stream::new(op, self.out.clone(), Arc::clone(&self.inner)), inbox)
     }
 
     async fn flood(&mut self, op: u64, window: u32) -> io::Result<()> {

@@ -67,9 +67,9 @@ pub fn parse(spec: &ExecSpec<'_>) -> Command {
 
 /// What a command writes to.
 pub struct Stream {
-    op: u64,
+    pub op: u64,
     out: Out,
-    inner: Arc<Inner>,
+    pub inner: Arc<Inner>,
     sent: [u64; 2],
 }
 
@@ -78,8 +78,12 @@ impl Stream {
         Self { op, out, inner, sent: [0; 2] }
     }
 
+    pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {
+        self.out.send(frame).await
+    }
+
     /// Sends as the host grants.
-    async fn print(&mut self, inbox: &mut Inbox, channel: Channel, mut bytes: &[u8]) -> io::Result<()> {
+    pub async fn print(&mut self, inbox: &mut Inbox, channel: Channel, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let sent = self.sent[index(channel)];
             let granted = {

@@ -6,6 +6,7 @@ mod cancelled;
 mod crash;
 mod deadlines;
 mod faults;
+mod files;
 mod hostile;
 mod model;
 mod network;

@@ -5,7 +5,7 @@ use driver::DriverError;
 use engine::EngineError;
 use rules::{Refusal, TimeMs};
 
-use super::ApiError;
+use super::{ApiError, files};
 
 /// A command ends, on the average, soon.
 const SLOT_RETRY_S: u64 = 1;
@@ -18,6 +18,7 @@ const STOPPING_RETRY_S: u64 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum During {
     Execute,
+    Files,
     Other,
 }
 
@@ -44,7 +45,13 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
             let message = format!("the host ran out of {what}; try again when other sandboxes have ended");
             exhausted(message, CAPACITY_RETRY_S).with_cause(error)
         }
+        EngineError::File(fault) => files::of_file(fault),
+        EngineError::Agent(error) if during == During::Files => files::of_agent(error),
         error @ (EngineError::Agent(_) | EngineError::Driver(_)) => match during {
+            During::Files => {
+                let message = "the sandbox failed; whether anything was done to its files is not known";
+                ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
+            }
             During::Execute => {
                 let message = "the sandbox failed while the command was executed; whether it ran, and how far, \
                                is not known";

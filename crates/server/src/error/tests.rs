@@ -51,6 +51,32 @@ fn every_fault_of_the_engine_has_its_row() {
 }
 
 #[test]
+fn every_fault_among_files_has_its_row() {
+    use engine::{FileErrorKind as Kind, FileFault, LinkError, RefusalKind};
+    for (kind, expected) in [
+        (Kind::NotFound, (404, "FILE_NOT_FOUND", None)),
+        (Kind::Exists, (409, "FILE_EXISTS", None)),
+        (Kind::NotAFile, (409, "NOT_A_FILE", None)),
+        (Kind::NotADirectory, (409, "NOT_A_DIRECTORY", None)),
+        (Kind::NotEmpty, (409, "DIRECTORY_NOT_EMPTY", None)),
+        (Kind::Denied, (403, "PERMISSION_DENIED", None)),
+        (Kind::DiskFull, (507, "DISK_FULL", None)),
+        (Kind::Range, (416, "INVALID_REQUEST", None)),
+        (Kind::Invalid, (400, "INVALID_REQUEST", None)),
+        (Kind::Interrupted, (400, "INVALID_REQUEST", None)),
+        (Kind::Failed, (502, "EXECUTION_ERROR", None)),
+    ] {
+        let fault = FileFault { kind, message: "x".to_owned() };
+        assert_eq!(row(EngineError::File(fault), During::Files), expected, "{kind:?}");
+    }
+    let refused = |kind| EngineError::Agent(LinkError::Refused { kind, message: "secret".to_owned() });
+    assert_eq!(row(refused(RefusalKind::TooMany), During::Files), (429, "RATE_LIMITED", Some(1)));
+    assert_eq!(row(refused(RefusalKind::Failed), During::Files), (502, "EXECUTION_ERROR", None));
+    assert_eq!(row(EngineError::Agent(LinkError::TooOld), During::Files), (409, "INVALID_STATE", None));
+    assert_eq!(row(EngineError::Agent(LinkError::Closed), During::Files), (502, "EXECUTION_ERROR", None));
+}
+
+#[test]
 fn the_owner_of_a_terminated_sandbox_hears_when_and_why() {
     let told = not_found("sb_aaaaaaaa", Some((TimeMs(0), "timeout".to_owned())));
     let details = json!({"sandboxId": "sb_aaaaaaaa", "state": "terminated", "terminatedAt": "1970-01-01T00:00:00.000Z", "reason": "timeout"});

@@ -8,7 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use utoipa::OpenApi;
 
-use super::{create, execute, get, health, list, network, pause, resume, rule, terminate, view};
+use super::{create, execute, files, get, health, list, network, pause, resume, rule, terminate, view};
 use crate::layers::Access;
 use crate::openapi::{self, Needs};
 
@@ -22,13 +22,16 @@ use crate::openapi::{self, Needs};
     ),
     paths(
         create::create, list::list, get::get, pause::pause, resume::resume, terminate::terminate,
-        execute::execute, network::get, network::change, health::health, openapi
+        execute::execute, network::get, network::change, health::health, openapi,
+        files::read::read, files::write::write, files::delete::delete, files::list::list, files::stat::stat,
+        files::exists::exists, files::mkdir::mkdir, files::relocate::relocate, files::pack::pack, files::unpack::unpack
     ),
     components(schemas(ErrorBody, ErrorObject, ErrorCode, Done)),
     tags(
         (name = "Sandboxes", description = "Their life, from create to terminate."),
         (name = "Commands", description = "Work inside of a sandbox."),
         (name = "Network", description = "What a sandbox may reach, and what it sent and received."),
+        (name = "Files", description = "Files of a sandbox, as its root sees them. Every parameter is in the query; a body is content."),
         (name = "Service", description = "The service itself.")
     )
 )]

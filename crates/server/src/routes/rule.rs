@@ -53,9 +53,26 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
                 Some((_, "network")) => {
                     ("/v1/sandboxes/{id}/network", Kind::Keyed(&["GET", "PATCH"], Endpoint::Other))
                 }
+                Some((_, files)) if files == "files" || files.starts_with("files/") => {
+                    return file_route(files);
+                }
                 Some((_, "execute")) => ("/v1/sandboxes/{id}/execute", post(Endpoint::Execute)),
                 Some(_) => return None,
             }
         }
+    })
+}
+
+fn file_route(rest: &str) -> Option<(&'static str, Kind)> {
+    let other = |methods| Kind::Keyed(methods, Endpoint::Other);
+    Some(match rest {
+        "files" => ("/v1/sandboxes/{id}/files", other(&["GET", "PUT", "DELETE"])),
+        "files/list" => ("/v1/sandboxes/{id}/files/list", other(&["GET"])),
+        "files/stat" => ("/v1/sandboxes/{id}/files/stat", other(&["GET"])),
+        "files/exists" => ("/v1/sandboxes/{id}/files/exists", other(&["GET"])),
+        "files/mkdir" => ("/v1/sandboxes/{id}/files/mkdir", other(&["POST"])),
+        "files/move" => ("/v1/sandboxes/{id}/files/move", other(&["POST"])),
+        "files/tar" => ("/v1/sandboxes/{id}/files/tar", other(&["GET", "PUT"])),
+        _ => return None,
     })
 }

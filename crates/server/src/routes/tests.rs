@@ -3,6 +3,7 @@
 mod bad;
 mod bodies;
 mod execute;
+mod files;
 mod network;
 mod sandboxes;
 mod streams;

@@ -1,0 +1,209 @@
+//! The entries of a tar archive that is fed, one after the other. Called by `unpack`.
+//!
+//! Hostile: what is kept of it is bounded, and what is no archive ends in a fault that says where.
+
+use guest_proto::FileErrorKind;
+
+use super::fault::{Fault, shown};
+use super::feed::Feed;
+use super::header::{self, BLOCK, Header};
+
+/// Most bytes of what stands before an entry: long names, records.
+const MOST_META: u64 = 64 * 1024;
+
+/// An archive that is read.
+pub struct Archive<'a> {
+    feed: &'a mut Feed,
+    /// Of the entry under way: content that was not read, and the zeroes behind it.
+    left: u64,
+    padding: usize,
+    entries: u64,
+}
+
+impl<'a> Archive<'a> {
+    pub fn new(feed: &'a mut Feed) -> Self {
+        Self { feed, left: 0, padding: 0, entries: 0 }
+    }
+
+    /// The next entry; nothing at the end, when all that was fed has been taken.
+    pub fn next(&mut self) -> Result<Option<Header>, Fault> {
+        let mut name = None;
+        let mut link = None;
+        let mut size = None;
+        let mut modified = None;
+        loop {
+            self.skip_rest()?;
+            let Some(mut header) = self.header()? else { return Ok(None) };
+            (self.left, self.padding) = (header.size, header::padding(header.size));
+            match header.kind {
+                b'L' => name = Some(until_nul(self.meta(&header)?)),
+                b'K' => link = Some(until_nul(self.meta(&header)?)),
+                b'x' => {
+                    let meta = self.meta(&header)?;
+                    let records = header::records(&meta).ok_or_else(|| self.broken("its pax records"))?;
+                    for (key, value) in records {
+                        match key {
+                            b"path" => name = Some(value.to_vec()),
+                            b"linkpath" => link = Some(value.to_vec()),
+                            b"size" => {
+                                size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                            }
+                            b"mtime" => modified = time(value),
+                            _ => {}
+                        }
+                    }
+                }
+                b'g' => drop(self.meta(&header)?),
+                _ => {
+                    header.name = name.unwrap_or(header.name);
+                    header.link = link.unwrap_or(header.link);
+                    (header.modified_s, header.modified_ns) = modified.unwrap_or((header.modified_s, 0));
+                    header.size = size.unwrap_or(header.size);
+                    if header.size > i64::MAX as u64 {
+                        return Err(self.broken("a size"));
+                    }
+                    (self.left, self.padding) = (header.size, header::padding(header.size));
+                    self.entries += 1;
+                    return Ok(Some(header));
+                }
+            }
+        }
+    }
+
+    /// Some of the entry's content, at least a byte; nothing when there is no more.
+    pub fn content(&mut self) -> Result<&[u8], Fault> {
+        if self.left == 0 {
+            return Ok(&[]);
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let entries = self.entries;
+        let there = self.feed.next()?;
+        if there.is_empty() {
+            return Err(cut(entries));
+        }
+        let there = &there[..there.len().min(most)];
+        Ok(there)
+    }
+
+    /// So much of the content was used.
+    pub fn used(&mut self, bytes: usize) {
+        self.feed.used(bytes);
+        self.left = self.left.saturating_sub(bytes as u64);
+    }
+
+    fn meta(&mut self, header: &Header) -> Result<Vec<u8>, Fault> {
+        if header.size > MOST_META {
+            return Err(self.broken("a name or its records, longer than 64 KiB,"));
+        }
+        let mut meta = Vec::new();
+        loop {
+            let there = self.content()?;
+            let n = there.len();
+            if n == 0 {
+                return Ok(meta);
+            }
+            meta.extend_from_slice(there);
+            self.used(n);
+        }
+    }
+
+    fn skip_rest(&mut self) -> Result<(), Fault> {
+        loop {
+            let n = self.content()?.len();
+            if n == 0 {
+                break;
+            }
+            self.used(n);
+        }
+        while self.padding > 0 {
+            let n = self.feed.next()?.len().min(self.padding);
+            if n == 0 {
+                return Err(cut(self.entries));
+            }
+            self.feed.used(n);
+            self.padding -= n;
+        }
+        Ok(())
+    }
+
+    /// The header under way; nothing at the end of the archive.
+    fn header(&mut self) -> Result<Option<Header>, Fault> {
+        let mut block = [0; BLOCK];
+        let mut have = 0;
+        while have < BLOCK {
+            let there = self.feed.next()?;
+            let n = there.len().min(BLOCK - have);
+            if n == 0 {
+                // Some writers leave the zeroes at the end away.
+                return if have == 0 && self.entries > 0 { Ok(None) } else { Err(cut(self.entries)) };
+            }
+            block[have..have + n].copy_from_slice(&there[..n]);
+            self.feed.used(n);
+            have += n;
+        }
+        if block == [0; BLOCK] {
+            self.drain()?;
+            return Ok(None);
+        }
+        match header::decode(&block) {
+            Some(header) => Ok(Some(header)),
+            None if self.entries == 0 && block.starts_with(&[0x1f, 0x8b]) => Err(Fault::new(
+                FileErrorKind::Invalid,
+                "the archive is compressed with gzip; send it as plain tar",
+            )),
+            None => Err(self.broken("a header")),
+        }
+    }
+
+    /// What is behind the end is of no interest, and has to be taken all the same.
+    fn drain(&mut self) -> Result<(), Fault> {
+        loop {
+            let n = self.feed.next()?.len();
+            if n == 0 {
+                return Ok(());
+            }
+            self.feed.used(n);
+        }
+    }
+
+    fn broken(&self, what: &str) -> Fault {
+        let message =
+            format!("the body is no tar archive: {what} cannot be read, after {} entries", self.entries);
+        Fault::new(FileErrorKind::Invalid, message)
+    }
+}
+
+fn cut(entries: u64) -> Fault {
+    Fault::new(FileErrorKind::Invalid, format!("the tar archive ends in the middle, after {entries} entries"))
+}
+
+fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    text.truncate(end);
+    text
+}
+
+/// Seconds and nanoseconds of `-1.5`.
+fn time(text: &[u8]) -> Option<(i64, i64)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
+    let nanoseconds = digits.fold(0, |sum, digit| sum * 10 + i64::from(digit.wrapping_sub(b'0') % 10));
+    // Before 1970 the rest counts back, and the kernel's forward.
+    if whole.starts_with('-') && nanoseconds > 0 {
+        return Some((seconds.checked_sub(1)?, 1_000_000_000 - nanoseconds));
+    }
+    Some((seconds, nanoseconds))
+}
+
+/// The parts of an entry's name, below wherever it is unpacked. A `..` is nowhere.
+pub fn parts(name: &[u8]) -> Result<Vec<&[u8]>, Fault> {
+    let parts: Vec<&[u8]> =
+        name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    if parts.iter().any(|part| *part == b".." || part.contains(&0)) {
+        let message = format!("the archive's entry '{}' leads out of the directory", shown(name));
+        return Err(Fault::new(FileErrorKind::Invalid, message));
+    }
+    Ok(parts)
+}

@@ -1,0 +1,140 @@
+//! Deletes a path, and with `recursive` all below it. Links are deleted, not followed.
+//!
+//! Who makes new entries meanwhile can keep it from an end; then it gives up and says that the directory is not empty. What is
+//! deleted before a failure stays deleted.
+
+use std::os::fd::AsFd;
+
+use guest_proto::{FileErrorKind, FileKind, Tally};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::dirs;
+use super::fault::{Fault, shown};
+use super::list::next_name;
+use super::say::Say;
+use super::stat;
+use super::temporary;
+
+/// Directories that are open at once. What is deeper is first moved up.
+const DEPTH: usize = 64;
+/// How often a directory that fills again is gone over.
+const TRIES: u32 = 20;
+
+/// A directory that is being emptied.
+struct Level {
+    dir: Dir,
+    name: Vec<u8>,
+    tries: u32,
+}
+
+pub fn delete(path: &[u8], recursive: bool, say: &mut Say) -> Result<Tally, Fault> {
+    let Some((above, name)) = dirs::split(path) else {
+        let message = format!("'{}' is no name of something in a directory, and is not deleted", shown(path));
+        return Err(Fault::new(FileErrorKind::Denied, message));
+    };
+    let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(Fault::with(path))?;
+    let parent = dirs::open(above).map_err(Fault::with(path))?;
+    let mut tally = Tally::default();
+    if stat::kind(&found) != FileKind::Directory {
+        rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(Fault::with(path))?;
+        count(&mut tally, stat::kind(&found));
+        return Ok(tally);
+    }
+    if recursive {
+        return delete_tree(parent, name, path, say);
+    }
+    rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
+        Errno::NOTEMPTY | Errno::EXIST => {
+            let message = format!(
+                "the directory '{}' is not empty; recursive=true deletes it with all in it",
+                shown(path)
+            );
+            Fault::new(FileErrorKind::NotEmpty, message)
+        }
+        errno => Fault::of(errno, path),
+    })?;
+    tally.directories = 1;
+    Ok(tally)
+}
+
+/// Deletes a directory that is known as `name` in `parent`. `path` is for messages.
+pub fn delete_tree(parent: impl AsFd, name: &[u8], path: &[u8], say: &mut Say) -> Result<Tally, Fault> {
+    let mut tally = Tally::default();
+    let fault = || Fault::with(path);
+    let mut levels = vec![open(&parent, name).map_err(fault())?];
+    loop {
+        let depth = levels.len();
+        let Some(top) = levels.last_mut() else { return Ok(tally) };
+        say.step()?;
+        let Some(entry) = next_name(&mut top.dir).map_err(fault())? else {
+            let Some(emptied) = levels.pop() else { return Ok(tally) };
+            remove_emptied(&parent, &mut levels, emptied, &mut tally).map_err(fault())?;
+            continue;
+        };
+        let fd = top.dir.fd().map_err(fault())?;
+        let kind = match rustix::fs::statat(fd, entry.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => stat::kind(&found),
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(Fault::of(errno, path)),
+        };
+        if kind != FileKind::Directory {
+            match rustix::fs::unlinkat(fd, entry.as_slice(), AtFlags::empty()) {
+                Ok(()) => count(&mut tally, kind),
+                Err(Errno::NOENT | Errno::ISDIR) => {}
+                Err(errno) => return Err(Fault::of(errno, path)),
+            }
+        } else if depth < DEPTH {
+            match open(fd, &entry) {
+                Ok(level) => levels.push(level),
+                // It has become something else; the next round over its directory finds what.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(Fault::of(errno, path)),
+            }
+        } else {
+            let up = temporary::name_for(&entry).map_err(fault())?;
+            let first = levels[0].dir.fd().map_err(fault())?;
+            let fd = levels[DEPTH - 1].dir.fd().map_err(fault())?;
+            rustix::fs::renameat(fd, entry.as_slice(), first, up.as_slice()).map_err(fault())?;
+            // A directory that was made longer is not yet at its end.
+            levels[0].tries = 0;
+        }
+    }
+}
+
+/// Removes a directory that has no more entries, or goes over it again.
+fn remove_emptied(
+    parent: &impl AsFd,
+    levels: &mut Vec<Level>,
+    mut emptied: Level,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    let removed = match levels.last() {
+        Some(above) => rustix::fs::unlinkat(above.dir.fd()?, emptied.name.as_slice(), AtFlags::REMOVEDIR),
+        None => rustix::fs::unlinkat(parent, emptied.name.as_slice(), AtFlags::REMOVEDIR),
+    };
+    match removed {
+        Ok(()) => tally.directories += 1,
+        Err(Errno::NOENT) => {}
+        Err(Errno::NOTEMPTY | Errno::EXIST) if emptied.tries < TRIES => {
+            emptied.tries += 1;
+            emptied.dir.rewind();
+            levels.push(emptied);
+        }
+        Err(errno) => return Err(errno),
+    }
+    Ok(())
+}
+
+fn open(dir: impl AsFd, name: &[u8]) -> Result<Level, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    Ok(Level { dir: Dir::new(fd)?, name: name.to_vec(), tries: 0 })
+}
+
+fn count(tally: &mut Tally, kind: FileKind) {
+    match kind {
+        FileKind::Link => tally.links += 1,
+        _ => tally.files += 1,
+    }
+}

@@ -1,0 +1,73 @@
+//! Why an errand was not done, in words for the client. Made everywhere in `files`, said by its entry.
+
+use guest_proto::FileErrorKind;
+use rustix::io::Errno;
+
+/// Characters of a path that a message shows.
+const SHOWN: usize = 512;
+
+/// Why it was not done.
+#[derive(Debug)]
+pub enum Fault {
+    Told {
+        kind: FileErrorKind,
+        message: String,
+    },
+    /// Nobody listens any more.
+    Gone,
+}
+
+impl Fault {
+    pub fn new(kind: FileErrorKind, message: impl Into<String>) -> Self {
+        Self::Told { kind, message: message.into() }
+    }
+
+    /// What the kernel said when something was done with a path.
+    pub fn of(errno: Errno, path: &[u8]) -> Self {
+        let path = shown(path);
+        let (kind, message) = match errno {
+            Errno::NOENT => (FileErrorKind::NotFound, format!("there is no '{path}'")),
+            Errno::EXIST => (FileErrorKind::Exists, format!("there is a '{path}' already")),
+            Errno::ISDIR => (FileErrorKind::NotAFile, format!("'{path}' is a directory")),
+            Errno::NXIO | Errno::NODEV => (FileErrorKind::NotAFile, format!("'{path}' is no file")),
+            Errno::NOTDIR => (
+                FileErrorKind::NotADirectory,
+                format!("'{path}' is no directory, or leads through what is none"),
+            ),
+            Errno::NOTEMPTY => (FileErrorKind::NotEmpty, format!("the directory '{path}' is not empty")),
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY => (
+                FileErrorKind::Denied,
+                format!("the sandbox does not permit this with '{path}': {}", text(errno)),
+            ),
+            Errno::NOSPC | Errno::DQUOT => {
+                (FileErrorKind::DiskFull, format!("the sandbox's disk has no room left for '{path}'"))
+            }
+            Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL | Errno::FBIG => {
+                (FileErrorKind::Invalid, format!("this cannot be done with '{path}': {}", text(errno)))
+            }
+            _ => (FileErrorKind::Failed, format!("'{path}': {}", text(errno))),
+        };
+        Self::Told { kind, message }
+    }
+
+    /// For `map_err`.
+    pub fn with(path: &[u8]) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::of(errno, path)
+    }
+}
+
+/// A path for a message: short, printable, in UTF-8.
+pub fn shown(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path);
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// The kernel's words, without the number.
+fn text(errno: Errno) -> String {
+    let text = errno.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

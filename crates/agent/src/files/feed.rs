@@ -1,0 +1,77 @@
+//! What an errand is fed, on descriptor 0, in pieces whose form is the protocol's. Used by `write` and `archive`.
+//!
+//! The end of the pipe before the last piece is no end: whoever fed it went away, and nothing may come of it.
+
+use guest_proto::{FileErrorKind, MAX_PIECE};
+use rustix::io::Errno;
+
+use super::fault::Fault;
+
+const ROOM: usize = 256 * 1024;
+const PREFIX: usize = 4;
+
+/// The way in.
+pub struct Feed {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Bytes of the piece under way that were not taken.
+    left: usize,
+    is_over: bool,
+}
+
+impl Feed {
+    pub fn new() -> Self {
+        Self { buffer: vec![0; ROOM], start: 0, end: 0, left: 0, is_over: false }
+    }
+
+    /// What there is, at least a byte; nothing when all was fed.
+    pub fn next(&mut self) -> Result<&[u8], Fault> {
+        if self.left == 0 && !self.is_over {
+            while self.end - self.start < PREFIX {
+                self.read()?;
+            }
+            let mut length = [0; PREFIX];
+            length.copy_from_slice(&self.buffer[self.start..self.start + PREFIX]);
+            self.start += PREFIX;
+            self.left = u32::from_le_bytes(length) as usize;
+            self.is_over = self.left == 0;
+            if self.left > MAX_PIECE {
+                return Err(Fault::new(FileErrorKind::Failed, "a piece is longer than it may be"));
+            }
+        }
+        if self.left > 0 && self.start == self.end {
+            self.read()?;
+        }
+        let there = self.left.min(self.end - self.start);
+        Ok(&self.buffer[self.start..self.start + there])
+    }
+
+    /// So much of it was used.
+    pub fn used(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.left);
+        self.start += bytes;
+        self.left -= bytes;
+    }
+
+    fn read(&mut self) -> Result<(), Fault> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        loop {
+            match rustix::io::read(rustix::stdio::stdin(), &mut self.buffer[self.end..]) {
+                Ok(0) => break,
+                Ok(n) => {
+                    self.end += n;
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        Err(Fault::new(FileErrorKind::Interrupted, "the upload ended before it was complete"))
+    }
+}

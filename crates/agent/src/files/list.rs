@@ -1,0 +1,80 @@
+//! A page of a directory's entries, in memory that does not grow with the directory.
+//!
+//! A directory of at most [`SORTED`] entries is listed by name; a larger one in its own order, which stays the same while it does
+//! not change.
+
+use guest_proto::FileReply;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::fault::Fault;
+use super::say::Say;
+use super::stat;
+
+const SORTED: usize = 10_000;
+
+pub fn list(path: &[u8], offset: u64, limit: u32, say: &mut Say) -> Result<(), Fault> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(Fault::with(path))?;
+    let mut dir = Dir::new(fd).map_err(Fault::with(path))?;
+    let mut names = Vec::new();
+    let mut total: u64 = 0;
+    while let Some(name) = next_name(&mut dir).map_err(Fault::with(path))? {
+        total += 1;
+        if names.len() < SORTED {
+            names.push(name);
+        }
+        say.step()?;
+    }
+    let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+    if total <= SORTED as u64 {
+        names.sort_unstable();
+        names.drain(..skip.min(names.len()));
+        names.truncate(limit as usize);
+    } else {
+        names.clear();
+        dir.rewind();
+        let mut passed: u64 = 0;
+        while names.len() < limit as usize
+            && let Some(name) = next_name(&mut dir).map_err(Fault::with(path))?
+        {
+            passed += 1;
+            if passed > offset {
+                names.push(name);
+            }
+            say.step()?;
+        }
+    }
+    for name in names {
+        entry(&dir, path, &name, say)?;
+    }
+    say.reply(&FileReply::Listed { total })
+}
+
+/// The next name but `.` and `..`.
+pub fn next_name(dir: &mut Dir) -> Result<Option<Vec<u8>>, Errno> {
+    loop {
+        match dir.read() {
+            Some(Ok(entry)) => {
+                let name = entry.file_name().to_bytes();
+                if name != b"." && name != b".." {
+                    return Ok(Some(name.to_vec()));
+                }
+            }
+            Some(Err(Errno::INTR)) => {}
+            Some(Err(errno)) => return Err(errno),
+            None => return Ok(None),
+        }
+    }
+}
+
+fn entry(dir: &Dir, path: &[u8], name: &[u8], say: &mut Say) -> Result<(), Fault> {
+    let fd = dir.fd().map_err(Fault::with(path))?;
+    let found = match rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => found,
+        // It has gone since, or nobody may look at it.
+        Err(_) => return Ok(()),
+    };
+    let target = stat::target_of(fd, name, &found);
+    say.reply(&FileReply::Entry { name, stat: stat::described(&found, target.as_deref()) })
+}

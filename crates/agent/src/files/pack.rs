@@ -1,0 +1,132 @@
+//! A directory as a tar archive: files, directories and links, with names below the directory. Devices, fifos and sockets are left
+//! out, and so is what is mounted below it.
+//!
+//! Each file is as long in the archive as it was when its turn came: one that grows is cut, one that shrinks is filled up with
+//! zeroes. What goes away meanwhile is left out. Behind the first byte a failure can only cut the archive, which shows.
+
+use guest_proto::{FileKind, FileReply};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::fault::Fault;
+use super::header::{self, BLOCK, Header};
+use super::list::next_name;
+use super::say::Say;
+use super::stat;
+
+/// Directories within directories, each of which is held open.
+const DEPTH: usize = 512;
+const PIECE: usize = 256 * 1024;
+
+/// A directory under way.
+struct Level {
+    dir: Dir,
+    /// How much of the name under way is this directory's.
+    length: usize,
+}
+
+pub fn pack(path: &[u8], say: &mut Say) -> Result<(), Fault> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(Fault::with(path))?;
+    let disk = rustix::fs::fstat(&fd).map_err(Fault::with(path))?.st_dev;
+    let mut levels = vec![Level { dir: Dir::new(fd).map_err(Fault::with(path))?, length: 0 }];
+    let mut name = Vec::new();
+    let mut buffer = vec![0; PIECE];
+    say.reply(&FileReply::Packing)?;
+    while let Some(top) = levels.last_mut() {
+        name.truncate(top.length);
+        let Some(entry) = next_name(&mut top.dir).map_err(|_| Fault::Gone)? else {
+            levels.pop();
+            continue;
+        };
+        name.extend_from_slice(&entry);
+        let dir = top.dir.fd().map_err(|_| Fault::Gone)?;
+        let found = match rustix::fs::statat(dir, entry.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => continue,
+            Err(_) => return Err(Fault::Gone),
+        };
+        match stat::kind(&found) {
+            FileKind::File => file(dir, &entry, &name, &mut buffer, say)?,
+            FileKind::Link => {
+                if let Some(target) = stat::target_of(dir, entry.as_slice(), &found) {
+                    head(b'2', &name, &target, 0, &found, say)?;
+                }
+            }
+            FileKind::Directory if found.st_dev == disk => {
+                name.push(b'/');
+                head(b'5', &name, &[], 0, &found, say)?;
+                if levels.len() >= DEPTH {
+                    return Err(Fault::Gone);
+                }
+                let length = name.len();
+                match levels.last().and_then(|top| open(top.dir.fd().ok()?, &entry)) {
+                    Some(dir) => levels.push(Level { dir, length }),
+                    // It has become something else.
+                    None => continue,
+                }
+            }
+            FileKind::Directory | FileKind::Other => {}
+        }
+    }
+    // Two blocks of zeroes are the end.
+    say.bytes(&[0; 2 * BLOCK])
+}
+
+fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Dir::new(rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?).ok()
+}
+
+fn head(kind: u8, name: &[u8], link: &[u8], size: u64, found: &Stat, say: &mut Say) -> Result<(), Fault> {
+    let header = Header {
+        kind,
+        name: name.to_vec(),
+        link: link.to_vec(),
+        mode: found.st_mode & guest_proto::MODE_BITS,
+        size,
+        modified_s: found.st_mtime,
+        modified_ns: i64::try_from(found.st_mtime_nsec).unwrap_or(0),
+    };
+    let mut out = Vec::with_capacity(BLOCK);
+    header::encode(&header, &mut out);
+    say.bytes(&out)
+}
+
+fn file(
+    dir: BorrowedFd<'_>,
+    entry: &[u8],
+    name: &[u8],
+    buffer: &mut [u8],
+    say: &mut Say,
+) -> Result<(), Fault> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(dir, entry, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
+        Err(_) => return Err(Fault::Gone),
+    };
+    let found = rustix::fs::fstat(&file).map_err(|_| Fault::Gone)?;
+    if stat::kind(&found) != FileKind::File {
+        return Ok(());
+    }
+    let size = stat::size(&found);
+    head(b'0', name, &[], size, &found, say)?;
+    let mut left = size;
+    while left > 0 {
+        let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let n = match rustix::io::read(&file, &mut buffer[..room]) {
+            Ok(0) => {
+                buffer[..room].fill(0);
+                room
+            }
+            Ok(n) => n,
+            Err(Errno::INTR) => continue,
+            Err(_) => return Err(Fault::Gone),
+        };
+        say.bytes(&buffer[..n])?;
+        left -= n as u64;
+    }
+    say.bytes(&[0; BLOCK][..header::padding(size)])
+}

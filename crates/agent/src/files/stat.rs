@@ -1,0 +1,53 @@
+//! What is at a path. Used by all of `files`.
+
+use std::os::fd::AsFd;
+
+use guest_proto::{FileKind, FileReply, FileStat, MAX_PATH};
+use rustix::fs::{AtFlags, CWD, FileType, Stat};
+use rustix::path::Arg;
+
+use super::fault::Fault;
+use super::say::Say;
+
+/// Says what is at a path.
+pub fn tell(path: &[u8], follow: bool, say: &mut Say) -> Result<(), Fault> {
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let stat = rustix::fs::statat(CWD, path, flags).map_err(Fault::with(path))?;
+    let target = target_of(CWD, path, &stat);
+    say.reply(&FileReply::Stat(described(&stat, target.as_deref())))
+}
+
+/// In the protocol's words.
+pub fn described<'a>(stat: &Stat, target: Option<&'a [u8]>) -> FileStat<'a> {
+    let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    FileStat {
+        kind: kind(stat),
+        mode: stat.st_mode & guest_proto::MODE_BITS,
+        size: size(stat),
+        modified_ns: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
+        inode: stat.st_ino,
+        target,
+    }
+}
+
+pub fn kind(stat: &Stat) -> FileKind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Link,
+        _ => FileKind::Other,
+    }
+}
+
+pub fn size(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// Where a link leads; nothing if it is none, or has gone meanwhile.
+pub fn target_of(dir: impl AsFd, name: impl Arg, stat: &Stat) -> Option<Vec<u8>> {
+    if kind(stat) != FileKind::Link {
+        return None;
+    }
+    let target = rustix::fs::readlinkat(dir, name, Vec::new()).ok()?.into_bytes();
+    (target.len() <= MAX_PATH).then_some(target)
+}

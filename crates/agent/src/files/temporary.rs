@@ -1,0 +1,52 @@
+//! Names for what is not in its place yet. Used by `write` and `relocate`.
+//!
+//! What is made under such a name is in the directory of its place, so that the last step is a rename. Unless it was kept it is
+//! taken away again; only who is killed by SIGKILL leaves it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
+
+/// Of the name that it stands for.
+const NAME_BYTES: usize = 200;
+
+/// What is at a temporary name.
+pub struct Temporary<'a> {
+    dir: BorrowedFd<'a>,
+    pub name: Vec<u8>,
+    is_kept: bool,
+}
+
+impl<'a> Temporary<'a> {
+    /// A name that nobody uses, for what is to become `name`.
+    pub fn new(dir: &'a impl AsFd, name: &[u8]) -> Result<Self, Errno> {
+        Ok(Self { dir: dir.as_fd(), name: name_for(name)?, is_kept: false })
+    }
+
+    /// It has come to its place.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // It may never have been made.
+            let _ = rustix::fs::unlinkat(self.dir, self.name.as_slice(), AtFlags::empty());
+        }
+    }
+}
+
+/// `.NAME.sbx-0123456789abcdef`
+pub fn name_for(name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut random = [0u8; 8];
+    rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;
+    let number = u64::from_le_bytes(random);
+    let mut temporary = vec![b'.'];
+    temporary.extend_from_slice(&name[..name.len().min(NAME_BYTES)]);
+    temporary.extend_from_slice(format!(".sbx-{number:016x}").as_bytes());
+    Ok(temporary)
+}

@@ -1,0 +1,198 @@
+//! Unpacks a tar archive below a directory, and nowhere else.
+//!
+//! Each entry's directories are opened one from the other, never through a link, so that neither links of the archive nor links that are
+//! there, nor ones that somebody makes meanwhile, lead out. A `..` is refused, a `/` in front is left away. Devices, fifos and
+//! sockets are not made, and counted as skipped. Everything belongs to root.
+//!
+//! What was unpacked before a failure stays; the file under way does not.
+
+use guest_proto::{FileErrorKind, Tally};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::archive::{Archive, parts};
+use super::copy::times;
+use super::dirs;
+use super::fault::{Fault, shown};
+use super::feed::Feed;
+use super::header::Header;
+use super::write::write_some;
+
+/// Directories within directories, each of which is held open.
+const DEPTH: usize = 512;
+
+/// Where an archive goes.
+struct Place {
+    root: OwnedFd,
+    /// The directory of the last entry, with those above it: entries come in the order of a tree.
+    open: Vec<(Vec<u8>, OwnedFd)>,
+}
+
+pub fn unpack(path: &[u8], feed: &mut Feed) -> Result<Tally, Fault> {
+    dirs::make(path, None, true).or_else(|fault| {
+        // `/`, say, which is there and cannot be made.
+        dirs::open(path).map(drop).map_err(|_| fault)
+    })?;
+    let root = dirs::open(path).map_err(Fault::with(path))?;
+    let mut place = Place { root, open: Vec::new() };
+    let mut archive = Archive::new(feed);
+    let mut tally = Tally::default();
+    // Modes are those of the archive.
+    rustix::process::umask(Mode::empty());
+    while let Some(header) = archive.next()? {
+        place.put(&header, &mut archive, &mut tally)?;
+    }
+    Ok(tally)
+}
+
+impl Place {
+    fn put(&mut self, header: &Header, archive: &mut Archive<'_>, tally: &mut Tally) -> Result<(), Fault> {
+        let parts = parts(&header.name)?;
+        let Some((name, above)) = parts.split_last() else {
+            // The directory itself, which is there and stays as it is.
+            return Ok(());
+        };
+        let is_file = matches!(header.kind, b'0' | 0 | b'7');
+        match header.kind {
+            b'5' => self.directory(&parts, header).map(|()| tally.directories += 1),
+            _ if is_file && header.name.ends_with(b"/") => {
+                self.directory(&parts, header).map(|()| tally.directories += 1)
+            }
+            _ if is_file => {
+                let dir = self.enter(above, header)?;
+                file(dir, name, header, archive)?;
+                tally.files += 1;
+                tally.bytes += header.size;
+                Ok(())
+            }
+            b'2' => {
+                let dir = self.enter(above, header)?;
+                let make = || rustix::fs::symlinkat(header.link.as_slice(), dir, *name);
+                in_its_place(dir, name, make).map_err(Fault::with(&header.name))?;
+                tally.links += 1;
+                Ok(())
+            }
+            b'1' => {
+                self.hard_link(name, above, header)?;
+                tally.links += 1;
+                Ok(())
+            }
+            b'3' | b'4' | b'6' => {
+                tally.skipped += 1;
+                Ok(())
+            }
+            kind => {
+                let message = format!(
+                    "the archive's entry '{}' is of the kind '{}', which is not known here",
+                    shown(&header.name),
+                    char::from(kind).escape_debug()
+                );
+                Err(Fault::new(FileErrorKind::Invalid, message))
+            }
+        }
+    }
+
+    fn directory(&mut self, parts: &[&[u8]], header: &Header) -> Result<(), Fault> {
+        let dir = self.enter(parts, header)?;
+        // The descriptor is but a place; `.` is the directory there.
+        rustix::fs::chmodat(dir, c".", Mode::from_raw_mode(header.mode), AtFlags::empty())
+            .map_err(Fault::with(&header.name))
+    }
+
+    fn hard_link(&mut self, name: &[u8], above: &[&[u8]], header: &Header) -> Result<(), Fault> {
+        let target = parts(&header.link)?;
+        let Some((target_name, target_above)) = target.split_last() else {
+            let message = format!("the archive's entry '{}' is a hard link to nothing", shown(&header.name));
+            return Err(Fault::new(FileErrorKind::Invalid, message));
+        };
+        let from = rustix::io::dup(self.enter(target_above, header)?).map_err(Fault::with(&header.name))?;
+        let dir = self.enter(above, header)?;
+        let make = || rustix::fs::linkat(&from, *target_name, dir, name, AtFlags::empty());
+        in_its_place(dir, name, make).map_err(Fault::with(&header.name))
+    }
+
+    /// The directory below the root that these names lead to, made where it is not there.
+    fn enter(&mut self, names: &[&[u8]], header: &Header) -> Result<BorrowedFd<'_>, Fault> {
+        if names.len() > DEPTH {
+            let message = format!("the archive's entry '{}' is too deep", shown(&header.name));
+            return Err(Fault::new(FileErrorKind::Invalid, message));
+        }
+        let known = self.open.iter().zip(names).take_while(|((open, _), name)| open == *name).count();
+        self.open.truncate(known);
+        for name in &names[known..] {
+            let parent = self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd());
+            let fd = enter_one(parent, name).map_err(|errno| told(errno, header))?;
+            self.open.push((name.to_vec(), fd));
+        }
+        Ok(self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd()))
+    }
+}
+
+fn enter_one(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            rustix::fs::openat(parent, name, flags, Mode::empty())
+        }
+        opened => opened,
+    }
+}
+
+fn told(errno: Errno, header: &Header) -> Fault {
+    if matches!(errno, Errno::NOTDIR | Errno::LOOP) {
+        let message = format!("the archive's entry '{}' leads through a link or a file", shown(&header.name));
+        return Fault::new(FileErrorKind::Invalid, message);
+    }
+    Fault::of(errno, &header.name)
+}
+
+/// Makes something under a name, in the place of what has it. A directory that is not empty keeps its place.
+fn in_its_place<T>(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    make: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    match make() {
+        Err(Errno::EXIST) => {
+            match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR) => rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?,
+                Err(errno) => return Err(errno),
+            }
+            make()
+        }
+        made => made,
+    }
+}
+
+fn file(dir: BorrowedFd<'_>, name: &[u8], header: &Header, archive: &mut Archive<'_>) -> Result<(), Fault> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(header.mode);
+    let fault = || Fault::with(&header.name);
+    let file = in_its_place(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(fault())?;
+    let filled = fill(&file, header, archive);
+    if filled.is_err() {
+        // Half a file is none.
+        let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+        return filled;
+    }
+    // A time that its file system does not take is no loss.
+    let _ = rustix::fs::futimens(&file, &times(header.modified_s, header.modified_ns));
+    Ok(())
+}
+
+fn fill(file: &OwnedFd, header: &Header, archive: &mut Archive<'_>) -> Result<(), Fault> {
+    loop {
+        let bytes = archive.content()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let n = write_some(file, bytes).map_err(Fault::with(&header.name))?;
+        archive.used(n);
+    }
+}

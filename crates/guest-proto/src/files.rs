@@ -1,0 +1,247 @@
+//! What the host asks of an errand among files, and what the errand says on its output. Append-only: see the crate's page.
+//!
+//! An errand's output begins with replies, each a little-endian `u32` length and that many bytes of `postcard`; behind
+//! [`FileReply::Content`] and [`FileReply::Packing`] come raw bytes up to the end. What is fed to an errand comes in pieces,
+//! each a length and that many bytes; the piece of no length ([`LAST_PIECE`]) says that it was all. An output without
+//! an end, or an errand that ends with another code than 0, is not whole.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{malformed, whole};
+use crate::{MAX_DATA, MAX_PATH, PREFIX, ProtoError, lists};
+
+/// Most bytes in a reply.
+pub const MAX_REPLY: usize = 16 * 1024;
+/// Most bytes in the name of an entry.
+pub const MAX_NAME: usize = 255;
+/// Most entries in one list.
+pub const MAX_ENTRIES: u32 = 1000;
+/// Most bytes in one piece that is fed to an errand.
+pub const MAX_PIECE: usize = MAX_DATA;
+/// Says that all pieces were fed.
+pub const LAST_PIECE: [u8; PREFIX] = [0; PREFIX];
+/// The bits of a mode that may be set.
+pub const MODE_BITS: u32 = 0o7777;
+
+/// What to do. Paths are absolute, and bytes: the kernel wants no UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileRequest<'a> {
+    /// A file's content: `Content` and the bytes of the range. `offset` counts from the end where `from_end` is set.
+    Read {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        offset: u64,
+        from_end: bool,
+        length: Option<u64>,
+    },
+    /// `Stat`. Of the link itself unless `follow` is set.
+    Stat {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        follow: bool,
+    },
+    /// `Entry` for each of at most `limit` entries behind the first `offset`, then `Listed`.
+    List {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        offset: u64,
+        limit: u32,
+    },
+    /// Puts what is fed in the place of a file, in one step: `Stat`.
+    Write {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        mode: Option<u32>,
+        parents: bool,
+    },
+    /// `Stat` of the directory.
+    MakeDir {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        mode: Option<u32>,
+        recursive: bool,
+    },
+    /// `Done` with what is gone.
+    Delete {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        recursive: bool,
+    },
+    /// `Stat` of what is now at `to`.
+    Move {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        from: &'a [u8],
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        to: &'a [u8],
+        overwrite: bool,
+    },
+    /// A directory as a tar archive: `Packing` and its bytes.
+    Pack {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+    },
+    /// The tar archive that is fed, into a directory: `Done` with what came out of it.
+    Unpack {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+    },
+}
+
+/// What an errand says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileReply<'a> {
+    Stat(#[serde(borrow)] FileStat<'a>),
+    Entry {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        name: &'a [u8],
+        stat: FileStat<'a>,
+    },
+    /// After the last entry: how many the directory has.
+    Listed {
+        total: u64,
+    },
+    /// A file's bytes from `offset` on, `length` of them if that is known.
+    Content {
+        stat: FileStat<'a>,
+        offset: u64,
+        length: Option<u64>,
+    },
+    Packing,
+    Done(Tally),
+    /// It goes on; said every few seconds where there is nothing else to say.
+    Working,
+    /// Nothing more will come.
+    Failed {
+        kind: FileErrorKind,
+        message: &'a str,
+    },
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStat<'a> {
+    pub kind: FileKind,
+    pub mode: u32,
+    pub size: u64,
+    /// Since 1970; before it, below nothing.
+    pub modified_ns: i64,
+    /// The number of the file on its disk, which a file put in its place does not share.
+    pub inode: u64,
+    /// Where a link leads.
+    #[serde(borrow, serialize_with = "lists::as_optional_bytes")]
+    pub target: Option<&'a [u8]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileKind {
+    File,
+    Directory,
+    Link,
+    /// A device, a fifo, a socket.
+    Other,
+}
+
+/// How much was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Tally {
+    pub files: u64,
+    pub directories: u64,
+    pub links: u64,
+    /// Devices, fifos and sockets are not made.
+    pub skipped: u64,
+    pub bytes: u64,
+}
+
+/// Why it was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileErrorKind {
+    NotFound,
+    Exists,
+    /// A directory, device, fifo or socket where a file has to be.
+    NotAFile,
+    NotADirectory,
+    NotEmpty,
+    Denied,
+    DiskFull,
+    /// The range begins behind the end.
+    Range,
+    /// The path, or the archive, cannot be.
+    Invalid,
+    /// The input ended before it was all.
+    Interrupted,
+    /// Anything else; the message says what.
+    Failed,
+}
+
+/// Where the first reply in `buf` ends, prefix included. `None`: more bytes are needed.
+///
+/// # Errors
+/// [`ProtoError::TooLong`] as soon as the prefix is there and says so.
+pub fn split_reply(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
+    let Some(prefix) = buf.first_chunk::<PREFIX>() else { return Ok(None) };
+    let len = u32::from_le_bytes(*prefix) as usize;
+    if len > MAX_REPLY {
+        return Err(ProtoError::TooLong { len, max: MAX_REPLY });
+    }
+    Ok((buf.len() >= PREFIX + len).then_some(PREFIX + len))
+}
+
+/// Reads the body of a reply.
+///
+/// # Errors
+/// Whatever is wrong with it; see [`ProtoError`].
+pub fn decode_reply(body: &[u8]) -> Result<FileReply<'_>, ProtoError> {
+    let (reply, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
+    whole(rest)?;
+    validate(&reply)?;
+    Ok(reply)
+}
+
+/// Appends a reply to `out`.
+///
+/// # Errors
+/// What the other side would refuse.
+pub fn encode_reply(reply: &FileReply<'_>, out: &mut Vec<u8>) -> Result<(), ProtoError> {
+    validate(reply)?;
+    let body = postcard::to_allocvec(reply).map_err(|error| malformed(&error))?;
+    if body.len() > MAX_REPLY {
+        return Err(ProtoError::TooLong { len: body.len(), max: MAX_REPLY });
+    }
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(&body);
+    Ok(())
+}
+
+/// What stands in front of a piece of at most [`MAX_PIECE`] bytes.
+pub fn piece_header(bytes: usize) -> [u8; PREFIX] {
+    debug_assert!((1..=MAX_PIECE).contains(&bytes), "a piece of {bytes} bytes");
+    (bytes as u32).to_le_bytes()
+}
+
+fn validate(reply: &FileReply<'_>) -> Result<(), ProtoError> {
+    match reply {
+        FileReply::Stat(stat) | FileReply::Content { stat, .. } => target(stat),
+        FileReply::Entry { name, stat } => {
+            let odd = name.is_empty() || name.len() > MAX_NAME || name.contains(&0) || name.contains(&b'/');
+            if odd || *name == b"." || *name == b".." {
+                return Err(ProtoError::Invalid { field: "a name", reason: "is no name of an entry" });
+            }
+            target(stat)
+        }
+        FileReply::Failed { message, .. } if message.len() > crate::MAX_MESSAGE => {
+            Err(ProtoError::TooMany { field: "a message", got: message.len(), max: crate::MAX_MESSAGE })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn target(stat: &FileStat<'_>) -> Result<(), ProtoError> {
+    let got = stat.target.map_or(0, <[u8]>::len);
+    if got > MAX_PATH {
+        return Err(ProtoError::TooMany { field: "the target of a link", got, max: MAX_PATH });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

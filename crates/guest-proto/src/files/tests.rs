@@ -1,0 +1,93 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{ToGuest, decode_to_guest, encode_to_guest};
+
+fn stat(target: Option<&[u8]>) -> FileStat<'_> {
+    FileStat { kind: FileKind::File, mode: 0o644, size: 7, modified_ns: -1, inode: 9, target }
+}
+
+fn back(reply: &FileReply<'_>) {
+    let mut out = vec![1, 2, 3];
+    encode_reply(reply, &mut out).unwrap();
+    let end = split_reply(&out[3..]).unwrap().unwrap();
+    assert_eq!(end, out.len() - 3);
+    assert_eq!(split_reply(&out[3..out.len() - 1]).unwrap(), None);
+    assert_eq!(&decode_reply(&out[3 + PREFIX..]).unwrap(), reply);
+}
+
+proptest! {
+    #[test]
+    fn replies_come_back(
+        name in prop::collection::vec(1..=255u8, 1..=255), target in prop::collection::vec(any::<u8>(), 0..=4095),
+        n: u64, text in "\\PC{0,100}", length: Option<u64>,
+    ) {
+        let name: Vec<u8> = name.into_iter().map(|byte| if byte == b'/' || byte == b'.' { b'x' } else { byte }).collect();
+        back(&FileReply::Stat(stat(Some(&target))));
+        back(&FileReply::Entry { name: &name, stat: stat(None) });
+        back(&FileReply::Listed { total: n });
+        back(&FileReply::Content { stat: stat(None), offset: n, length });
+        back(&FileReply::Packing);
+        back(&FileReply::Working);
+        back(&FileReply::Done(Tally { files: n, bytes: n, ..Tally::default() }));
+        back(&FileReply::Failed { kind: FileErrorKind::DiskFull, message: &text });
+    }
+
+    #[test]
+    fn whatever_comes_is_a_reply_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = split_reply(&bytes);
+        if let Ok(reply) = decode_reply(&bytes) {
+            let mut out = Vec::new();
+            encode_reply(&reply, &mut out).unwrap();
+        }
+    }
+
+    #[test]
+    fn requests_come_back(op: u64, path in prop::collection::vec(1..=255u8, 0..100), n: u64, mode in 0..=MODE_BITS, yes: bool) {
+        let path = [b"/".as_slice(), &path].concat();
+        let path = path.as_slice();
+        for request in [
+            FileRequest::Read { path, offset: n, from_end: yes, length: yes.then_some(n) },
+            FileRequest::Stat { path, follow: yes },
+            FileRequest::List { path, offset: n, limit: 1 + (n % 1000) as u32 },
+            FileRequest::Write { path, mode: yes.then_some(mode), parents: yes },
+            FileRequest::MakeDir { path, mode: Some(mode), recursive: yes },
+            FileRequest::Delete { path, recursive: yes },
+            FileRequest::Move { from: path, to: path, overwrite: yes },
+            FileRequest::Pack { path },
+            FileRequest::Unpack { path },
+        ] {
+            let message = ToGuest::File { op, request, window: 9 };
+            let mut out = Vec::new();
+            encode_to_guest(&message, &mut out).unwrap();
+            assert_eq!(decode_to_guest(&out[PREFIX..]).unwrap(), message);
+        }
+    }
+}
+
+#[test]
+fn what_breaks_a_rule_is_refused_on_both_sides() {
+    let refused =
+        |request| encode_to_guest(&ToGuest::File { op: 1, request, window: 1 }, &mut Vec::new()).is_err();
+    let long = [b"/".as_slice(), &[b'x'; MAX_PATH]].concat();
+    for path in [b"".as_slice(), b"relative", b"/nul\0", &long] {
+        assert!(refused(FileRequest::Stat { path, follow: true }), "{path:?}");
+        assert!(refused(FileRequest::Move { from: b"/a", to: path, overwrite: true }), "{path:?}");
+    }
+    assert!(refused(FileRequest::List { path: b"/", offset: 0, limit: 0 }));
+    assert!(refused(FileRequest::List { path: b"/", offset: 0, limit: MAX_ENTRIES + 1 }));
+    assert!(refused(FileRequest::Write { path: b"/a", mode: Some(0o10000), parents: false }));
+    for name in [b"".as_slice(), b".", b"..", b"a/b", b"a\0b", &[b'x'; 256]] {
+        let reply = FileReply::Entry { name, stat: stat(None) };
+        assert!(encode_reply(&reply, &mut Vec::new()).is_err(), "{name:?}");
+        let bytes = postcard::to_allocvec(&reply).unwrap();
+        assert!(decode_reply(&bytes).is_err(), "{name:?}");
+    }
+    let target = [b'x'; MAX_PATH + 1];
+    let bytes = postcard::to_allocvec(&FileReply::Stat(stat(Some(&target)))).unwrap();
+    assert!(decode_reply(&bytes).is_err());
+    assert!(matches!(split_reply(&[0xff; 4]), Err(ProtoError::TooLong { .. })));
+    let mut trailing = postcard::to_allocvec(&FileReply::Packing).unwrap();
+    trailing.push(0);
+    assert!(matches!(decode_reply(&trailing), Err(ProtoError::Trailing { .. })));
+}

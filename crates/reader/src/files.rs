@@ -1,0 +1,234 @@
+//! The query of an operation on files, and the headers that ask for a part of one.
+//!
+//! A path is bytes: percent-encoding carries any, and the kernel wants no UTF-8. Parameters that are not known are passed over.
+
+use rules::shown;
+
+use crate::query::{hex, plus_as_space};
+use crate::{FieldFault, Refusal};
+
+/// Most bytes in a path; the kernel takes no more.
+const PATH_MAX: usize = 4095;
+/// The largest integer that every JSON client can hold: the answer repeats it.
+const OFFSET_MAX: u64 = (1 << 53) - 1;
+const LIMIT_DEFAULT: u32 = 100;
+const LIMIT_MAX: u32 = 100;
+
+/// The parameters of an operation, percent-decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileQuery {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Reads a query, without its `?`.
+pub fn file_query(query: Option<&str>) -> Result<FileQuery, Refusal> {
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|text| {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let broken = |got| {
+            let allowed = "text in which '%' begins two hexadecimal digits and '%25' is a '%'";
+            FieldFault::new("query", shown(got), allowed)
+        };
+        let name = decode(&plus_as_space(name)).ok_or_else(|| broken(name))?;
+        let value = decode(&plus_as_space(value)).ok_or_else(|| broken(value))?;
+        Ok((name, value))
+    });
+    Ok(FileQuery { pairs: pairs.collect::<Result<_, FieldFault>>()? })
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            _ => byte,
+        });
+    }
+    Some(decoded)
+}
+
+impl FileQuery {
+    fn value(&self, name: &str) -> Result<Option<&[u8]>, FieldFault> {
+        let mut found =
+            self.pairs.iter().filter(|(known, _)| known == name.as_bytes()).map(|(_, value)| value);
+        let value = found.next();
+        if found.next().is_some() {
+            return Err(FieldFault::new(name, "given twice", "one value"));
+        }
+        Ok(value.map(Vec::as_slice))
+    }
+
+    fn text(&self, name: &str, allowed: &str) -> Result<Option<&str>, FieldFault> {
+        let Some(value) = self.value(name)? else { return Ok(None) };
+        let text = std::str::from_utf8(value);
+        text.map(Some).map_err(|_| FieldFault::new(name, shown(&String::from_utf8_lossy(value)), allowed))
+    }
+
+    /// A path, which has to be there.
+    pub fn path(&self, name: &str) -> Result<Vec<u8>, Refusal> {
+        let allowed = "a path: absolute, or relative to the sandbox's working directory; percent-encoded";
+        let Some(path) = self.value(name)? else {
+            return Err(FieldFault::new(name, "missing", allowed).into());
+        };
+        if path.is_empty() || path.contains(&0) {
+            let got = if path.is_empty() { "empty" } else { "a path with a NUL byte" };
+            return Err(FieldFault::new(name, got, allowed).into());
+        }
+        if path.len() > PATH_MAX {
+            let got = format!("{} bytes long", path.len());
+            return Err(FieldFault::new(name, got, format!("at most {PATH_MAX} bytes")).into());
+        }
+        Ok(path.to_vec())
+    }
+
+    pub fn flag(&self, name: &str, default: bool) -> Result<bool, Refusal> {
+        match self.text(name, "true or false")? {
+            None => Ok(default),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(FieldFault::new(name, shown(other), "true or false").into()),
+        }
+    }
+
+    /// A mode as `chmod` writes it.
+    pub fn mode(&self) -> Result<Option<u32>, Refusal> {
+        let allowed = "three or four octal digits such as 644 or 0755";
+        let Some(text) = self.text("mode", allowed)? else { return Ok(None) };
+        let is_octal =
+            (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+        match u32::from_str_radix(text, 8) {
+            Ok(mode) if is_octal => Ok(Some(mode)),
+            _ => Err(FieldFault::new("mode", shown(text), allowed).into()),
+        }
+    }
+
+    /// The offset and the limit of a page.
+    pub fn page(&self) -> Result<(u64, u32), Refusal> {
+        let offset = self.number("offset", 0, 0, OFFSET_MAX)?;
+        let limit = self.number("limit", u64::from(LIMIT_DEFAULT), 1, u64::from(LIMIT_MAX))?;
+        Ok((offset, u32::try_from(limit).unwrap_or(LIMIT_MAX)))
+    }
+
+    fn number(&self, name: &str, default: u64, least: u64, most: u64) -> Result<u64, FieldFault> {
+        let allowed = format!("a whole number from {least} to {most}");
+        let Some(text) = self.text(name, &allowed)? else { return Ok(default) };
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse::<u64>() {
+            Ok(number) if is_plain && (least..=most).contains(&number) => Ok(number),
+            _ => Err(FieldFault::new(name, shown(text), allowed)),
+        }
+    }
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteRange {
+    /// From here, to the end or so many bytes.
+    From { offset: u64, length: Option<u64> },
+    /// So many bytes at the end.
+    Last(u64),
+}
+
+/// The one range that a client asks for. What is no range, and more than one, is as if it had not asked (RFC 9110, 14.2).
+pub fn byte_range<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<ByteRange> {
+    let mut values = values.into_iter();
+    let only = std::str::from_utf8(values.next()?).ok()?;
+    let range = only.trim().strip_prefix("bytes=").filter(|_| values.next().is_none())?;
+    let (first, last) = range.trim().split_once('-')?;
+    let number = |text: &str| {
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_plain.then(|| text.parse::<u64>().unwrap_or(u64::MAX))
+    };
+    match (first, last) {
+        ("", last) => number(last).map(ByteRange::Last),
+        (first, "") => Some(ByteRange::From { offset: number(first)?, length: None }),
+        (first, last) => {
+            let offset = number(first)?;
+            let length = number(last)?.checked_sub(offset)?.saturating_add(1);
+            Some(ByteRange::From { offset, length: Some(length) })
+        }
+    }
+}
+
+/// Raw bytes, which come as they are.
+pub fn raw_content<'a>(
+    encodings: impl IntoIterator<Item = &'a [u8]>,
+    ranges: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<(), Refusal> {
+    for encoding in encodings {
+        if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
+            let got = shown(&String::from_utf8_lossy(encoding));
+            return Err(
+                FieldFault::new("header Content-Encoding", got, "none: send the body as it is").into()
+            );
+        }
+    }
+    if let Some(range) = ranges.into_iter().next() {
+        let got = shown(&String::from_utf8_lossy(range));
+        return Err(FieldFault::new("header Content-Range", got, "none: a file is written as a whole").into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_bytes_and_parameters_are_strict() {
+        let query =
+            file_query(Some("path=%2Fa+b%ff%2B&recursive=true&mode=0755&x=1&x=2&limit=7&offset=3")).unwrap();
+        assert_eq!(query.path("path").unwrap(), b"/a b\xff+");
+        assert!(query.flag("recursive", false).unwrap() && query.flag("other", true).unwrap());
+        assert_eq!((query.mode().unwrap(), query.page().unwrap()), (Some(0o755), (3, 7)));
+        assert!(query.flag("x", false).is_err());
+        for bad in ["%", "%4", "%zz", "a=%g0"] {
+            assert!(file_query(Some(bad)).is_err(), "{bad}");
+        }
+        for bad in ["", "path=", "path=a%00b", "path=a&path=b", &format!("path={}", "x".repeat(4096))] {
+            assert!(file_query(Some(bad)).unwrap().path("path").is_err(), "{bad}");
+        }
+        for bad in ["mode=9", "mode=64", "mode=+644", "mode=00644", "mode=", "mode=%ff"] {
+            assert!(file_query(Some(bad)).unwrap().mode().is_err(), "{bad}");
+        }
+        for bad in ["limit=0", "limit=101", "limit=+1", "limit=", "offset=-1", "offset=9007199254740992"] {
+            assert!(file_query(Some(bad)).unwrap().page().is_err(), "{bad}");
+        }
+        assert!(file_query(Some("a=TRUE")).unwrap().flag("a", false).is_err());
+        assert_eq!(file_query(None).unwrap().page().unwrap(), (0, 100));
+    }
+
+    #[test]
+    fn one_range_or_none() {
+        let range = |text: &str| byte_range([text.as_bytes()]);
+        let from = |offset, length| Some(ByteRange::From { offset, length });
+        assert_eq!(range("bytes=0-0"), from(0, Some(1)));
+        assert_eq!(range("bytes=5-"), from(5, None));
+        assert_eq!(range("bytes=5-9"), from(5, Some(5)));
+        assert_eq!(range("bytes=-7"), Some(ByteRange::Last(7)));
+        assert_eq!(range("bytes=0-99999999999999999999999"), from(0, Some(u64::MAX)));
+        for none in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=a-",
+            "bytes=5-4",
+            "bytes=0-1,3-4",
+            "items=0-1",
+            "bytes=+1-2",
+        ] {
+            assert_eq!(range(none), None, "{none}");
+        }
+        assert_eq!(byte_range([&b"bytes=0-1"[..], b"bytes=0-1"]), None);
+    }
+
+    #[test]
+    fn a_body_comes_as_it_is() {
+        let none: [&[u8]; 0] = [];
+        assert!(raw_content([&b"identity"[..]], none).is_ok());
+        assert!(raw_content([&b"gzip"[..]], none).is_err());
+        assert!(raw_content(none, [&b"bytes 0-1/2"[..]]).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! The endpoints of files, one verb a file, and what they have in common.
+//!
+//! Every parameter is in the query, for paths may be any bytes; a body is content, and is never held as a whole. The sandbox is
+//! resumed where it may be, and what is done keeps it awake. A client that goes away ends the work, which then leaves nothing.
+
+pub mod delete;
+pub mod exists;
+pub mod list;
+pub mod mkdir;
+mod outgoing;
+pub mod pack;
+pub mod read;
+pub mod relocate;
+mod shown;
+pub mod stat;
+pub mod unpack;
+mod upload;
+pub mod write;
+
+use std::sync::Arc;
+
+use api::SandboxId;
+use axum::Router;
+use axum::http::Uri;
+use axum::routing::{get, post};
+use engine::{EngineError, FileOrder, FileWork};
+use reader::FileQuery;
+
+use super::read::sandbox_id;
+use crate::error::{ApiError, During, of_engine};
+use crate::keyring::Caller;
+use crate::service::Service;
+
+/// The routes below a sandbox's `files`.
+pub fn routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/v1/sandboxes/{id}/files", get(read::read).put(write::write).delete(delete::delete))
+        .route("/v1/sandboxes/{id}/files/list", get(list::list))
+        .route("/v1/sandboxes/{id}/files/stat", get(stat::stat))
+        .route("/v1/sandboxes/{id}/files/exists", get(exists::exists))
+        .route("/v1/sandboxes/{id}/files/mkdir", post(mkdir::mkdir))
+        .route("/v1/sandboxes/{id}/files/move", post(relocate::relocate))
+        .route("/v1/sandboxes/{id}/files/tar", get(pack::pack).put(unpack::unpack))
+}
+
+/// Who asks for what in which sandbox.
+struct Asked {
+    service: Arc<Service>,
+    account: Arc<str>,
+    id: SandboxId,
+    query: FileQuery,
+}
+
+impl Asked {
+    /// Of a sandbox that is there.
+    async fn new(service: Arc<Service>, caller: &Caller, uri: &Uri) -> Result<Self, ApiError> {
+        let id = sandbox_id(uri)?;
+        let account = Arc::clone(&caller.account);
+        service
+            .engine
+            .get(&account, &id)
+            .await
+            .map_err(|error| of_engine(error, Some(id.as_str()), During::Files))?;
+        let query = reader::file_query(uri.query())?;
+        Ok(Self { service, account, id, query })
+    }
+
+    /// Begins what the query, as `order` reads it, asks for.
+    async fn begin(
+        &self,
+        order: impl FnOnce(&FileQuery) -> Result<FileOrder, reader::Refusal>,
+    ) -> Result<FileWork, ApiError> {
+        let order = order(&self.query)?;
+        self.begin_as(&order).await
+    }
+
+    async fn begin_as(&self, order: &FileOrder) -> Result<FileWork, ApiError> {
+        let auto_resume = self.query.flag("autoResume", true)?;
+        let begun = self.service.engine.file(&self.account, &self.id, auto_resume, order).await;
+        begun.map_err(|error| self.fault(error))
+    }
+
+    fn fault(&self, error: EngineError) -> ApiError {
+        of_engine(error, Some(self.id.as_str()), During::Files)
+    }
+
+    /// A request that names a sandbox and is refused before the engine hears of it keeps it awake all the same (decision 4).
+    fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
+        result.inspect_err(|_| self.service.engine.touch(&self.account, &self.id))
+    }
+}

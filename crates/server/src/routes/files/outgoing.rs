@@ -1,0 +1,56 @@
+//! Bytes on their way out of a sandbox. One pulls: what the client does not take waits inside, and no reader costs more than a chunk.
+//!
+//! A body that breaks off is cut, which the client sees: its length or its last chunk is missing.
+
+use std::io;
+
+use axum::body::Body;
+use bytes::Bytes;
+use engine::FileWork;
+use futures_util::stream;
+use tokio_util::sync::CancellationToken;
+
+struct Outgoing {
+    work: FileWork,
+    /// Promised and not sent, where there was a promise.
+    left: Option<u64>,
+    stopping: CancellationToken,
+}
+
+/// The body of an answer. What was promised is what comes, whatever the sandbox says later.
+pub fn body(work: FileWork, length: Option<u64>, stopping: CancellationToken) -> Body {
+    let outgoing = Some(Outgoing { work, left: length, stopping });
+    Body::from_stream(stream::unfold(outgoing, |outgoing| async move {
+        let mut outgoing = outgoing?;
+        match outgoing.next().await {
+            Ok(Some(bytes)) => Some((Ok(bytes), Some(outgoing))),
+            Ok(None) => None,
+            Err(error) => {
+                tracing::debug!(%error, "a file was cut on its way out");
+                Some((Err(error), None))
+            }
+        }
+    }))
+}
+
+impl Outgoing {
+    async fn next(&mut self) -> Result<Option<Bytes>, io::Error> {
+        let stopping = self.stopping.clone();
+        let bytes = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return Err(io::Error::other("the daemon is stopping")),
+            bytes = self.work.bytes() => bytes.map_err(io::Error::other)?,
+        };
+        let Some(left) = self.left else { return Ok(bytes) };
+        let came = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        match left.checked_sub(came) {
+            Some(rest) if came > 0 || rest == 0 => self.left = Some(rest),
+            _ => {
+                return Err(io::Error::other(
+                    "the sandbox sent another number of bytes than it had promised",
+                ));
+            }
+        }
+        Ok(bytes)
+    }
+}
