@@ -85,6 +85,7 @@ impl Rig {
             paused_retention_ms: options.paused_retention_ms,
             terminated_retention_ms: 0,
             slots: options.slots,
+            prices: Default::default(),
         };
         let found = template.clone();
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| found.clone()));
@@ -206,6 +207,7 @@ pub fn command(text: &str) -> ExecuteRequest {
         timeout_ms: 60_000,
         stdin: None,
         auto_resume: true,
+        run_id: None,
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod create;
 mod error;
+mod events;
 mod exec;
 mod health;
 mod ids;
@@ -16,6 +17,10 @@ mod views;
 
 pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
 pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
+pub use events::{
+    BadEventId, BadRunId, EventBody, EventId, EventKind, EventList, EventsRecorded, RunId, RuntimeEvent,
+    UnknownEventKind,
+};
 pub use exec::{Done, ExecuteBody, ExecuteRequest, ExecutionResult};
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};

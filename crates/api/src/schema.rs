@@ -103,5 +103,27 @@ pub(crate) fn details() -> RefOr<Schema> {
         .into()
 }
 
+pub(crate) fn event_data() -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(true)))
+        .description(Some("What there is to say of it; which fields, is a matter of its type."))
+        .examples([serde_json::json!({"tool": "search"})])
+        .into()
+}
+
+pub(crate) fn posted_kind() -> RefOr<Schema> {
+    text()
+        .enum_values(Some([
+            "agent.thinking",
+            "agent.tool_call",
+            "agent.tool_result",
+            "agent.error",
+            "cost.llm",
+        ]))
+        .description(Some("The kinds that clients post."))
+        .examples(["agent.tool_call"])
+        .into()
+}
+
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecuteRequest, SandboxConfig, SandboxId, SandboxState};
+use api::{EventKind, ExecuteRequest, RunId, SandboxConfig, SandboxId, SandboxState};
 use driver::Driver;
 use rules::{AutoResume, Capacity, Operation, Usage};
-use store::Store;
+use serde_json::Value;
+use store::{NewEvent, Store};
 
 use crate::clock::Clock;
 use crate::create::{self, Remember};
@@ -103,8 +104,29 @@ impl Engine {
         request: ExecuteRequest,
     ) -> Result<Execution, EngineError> {
         let handle = self.find(account, id).await?;
-        let started = execution::start(&handle, self.shared.clock, request).await;
+        let started = execution::start(&handle, &self.shared, request).await;
         self.or_why_it_ended(account, id, started).await
+    }
+
+    /// Records that something happened to a sandbox, without waiting for the disk: it outlives the daemon, and is seen some
+    /// moments later. For what is done in sandboxes on behalf of their owners; nothing is looked at here.
+    pub fn note_event(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        run: Option<&RunId>,
+        kind: EventKind,
+        data: Value,
+    ) {
+        let event = NewEvent {
+            sandbox: id.clone(),
+            account: account.to_owned(),
+            run: run.map(RunId::as_str).unwrap_or_default().to_owned(),
+            at: self.shared.clock.now(),
+            kind: kind.to_string(),
+            data,
+        };
+        self.shared.note(event);
     }
 
     /// Connects to a TCP port inside. The permit holds the sandbox awake for as long as it is kept.

@@ -6,6 +6,7 @@
 
 mod bodies;
 mod document;
+mod events;
 mod fields;
 mod headers;
 mod integer;
@@ -14,8 +15,9 @@ mod query;
 use rules::{ConfigError, QueryError};
 
 pub use bodies::{create, execute};
+pub use events::posted_events;
 pub use headers::{json_content, wants_stream};
-pub use query::{list, path_segment};
+pub use query::{events, list, path_segment};
 
 /// Why a request is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

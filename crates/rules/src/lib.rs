@@ -7,8 +7,10 @@ mod accounting;
 mod admission;
 mod base32;
 mod config;
+mod cost;
 mod deadlines;
 mod environment;
+mod events;
 mod execution;
 mod idempotency;
 mod keys;
@@ -29,8 +31,13 @@ pub use admission::{
     Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, Slots, TooManyExecutions, Usage,
 };
 pub use config::{ConfigError, ConfigRules, CreateInput, Integer, Range, sandbox_config};
+pub use cost::Prices;
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
 pub use environment::environment;
+pub use events::{
+    BadRunHeader, EventQuery, POSTED_DATA_BYTES, POSTED_MAX, SHOWN_COMMAND_BYTES, event_query, is_posted,
+    run_header, shown_command,
+};
 pub use execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Remembered, Repeat, idempotency_key, keeps_answer, repeat,

@@ -162,7 +162,8 @@ async fn a_stream_dies_with_its_daemon_and_not_its_sandbox() {
     let client = client.apart();
     crate::until("its command is dead", async || {
         // It may have died between emptying the file and writing it, so an empty one is an answer too.
-        output(&client, &id, "was=$(cat /beat); sleep 0.3; [ \"$was\" = \"$(cat /beat)\" ] && echo dead").await
+        output(&client, &id, "was=$(cat /beat); sleep 0.3; [ \"$was\" = \"$(cat /beat)\" ] && echo dead")
+            .await
             == "dead\n"
     })
     .await;

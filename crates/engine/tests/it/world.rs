@@ -26,6 +26,7 @@ pub fn settings() -> EngineSettings {
         paused_retention_ms: 0,
         terminated_retention_ms: 0,
         slots: 32,
+        prices: Default::default(),
     }
 }
 
@@ -60,6 +61,7 @@ pub fn command(text: &str) -> ExecuteRequest {
         timeout_ms: 5 * MINUTE,
         stdin: None,
         auto_resume: true,
+        run_id: None,
     }
 }
 
