@@ -5,6 +5,7 @@ mod churn;
 mod create;
 mod density;
 mod destroy;
+mod events;
 mod execute;
 mod get;
 mod http_create;
@@ -24,7 +25,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 19] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -41,6 +42,7 @@ pub const NAMES: [&str; 18] = [
     "http-create",
     "get",
     "list",
+    "events",
     "sse",
     "streams",
 ];
@@ -101,6 +103,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["http-create"], http_create::run());
     bench!(["get"], get::run());
     bench!(["list"], list::run(setup));
+    bench!(["events"], events::run(setup));
     bench!(["sse"], sse::run());
     bench!(["streams"], streams::run());
     (rows, failures)

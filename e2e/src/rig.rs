@@ -160,6 +160,12 @@ impl Rig {
         Ok(list.lines().map(str::parse).collect::<Result<_, _>>()?)
     }
 
+    /// The events of its own life; those of its commands come some moments later.
+    pub async fn life(&self, id: &api::SandboxId) -> Result<Vec<store::Event>> {
+        let events = self.store.events(id, 0, store::MAX_PAGE).await?;
+        Ok(events.into_iter().filter(|event| event.kind.starts_with("sandbox.")).collect())
+    }
+
     /// What a command prints, which must succeed.
     pub async fn output(&self, id: &api::SandboxId, text: &str) -> Result<String> {
         let result = self.run(id, text).await?;

@@ -213,7 +213,7 @@ pub struct EventBody {
     pub data: Map<String, Value>,
     /// When it happened; now where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::moment, required = false))]
     pub timestamp: Option<Timestamp>,
 }
 
@@ -225,6 +225,34 @@ pub struct EventsRecorded {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub recorded: u32,
 }
+
+/// A time in a request, as its schema.
+#[cfg(feature = "openapi")]
+pub struct Moment;
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Moment {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        crate::schema::moment()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Moment {}
+
+/// What a list of events can be filtered by, as its schema.
+#[cfg(feature = "openapi")]
+pub struct EventKinds;
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for EventKinds {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        crate::schema::kinds(EventKind::ALL.iter().map(|kind| kind.as_str()))
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for EventKinds {}
 
 #[cfg(test)]
 mod tests {

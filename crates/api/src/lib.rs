@@ -21,6 +21,8 @@ pub use events::{
     BadEventId, BadRunId, EventBody, EventId, EventKind, EventList, EventsRecorded, RunId, RuntimeEvent,
     UnknownEventKind,
 };
+#[cfg(feature = "openapi")]
+pub use events::{EventKinds, Moment};
 pub use exec::{Done, ExecuteBody, ExecuteRequest, ExecutionResult};
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};

@@ -111,6 +111,22 @@ pub(crate) fn event_data() -> RefOr<Schema> {
         .into()
 }
 
+/// A time in a request: what can be read for sure, which is less than what is.
+pub(crate) fn moment() -> RefOr<Schema> {
+    let pattern = r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?Z$";
+    text()
+        .pattern(Some(pattern))
+        .description(Some("A point in time of RFC 3339, from 1970 on, with any offset."))
+        .examples(["2026-01-02T03:04:05.678Z"])
+        .into()
+}
+
+/// A kind, or all of a sort.
+pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
+    let sorts = ["sandbox.*", "exec.*", "file.*", "port.*", "agent.*", "cost.*"];
+    text().enum_values(Some(kinds.chain(sorts))).examples(["exec.*"]).into()
+}
+
 pub(crate) fn posted_kind() -> RefOr<Schema> {
     text()
         .enum_values(Some([

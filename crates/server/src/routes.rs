@@ -6,12 +6,15 @@
 
 mod create;
 mod docs;
+mod events;
 mod execute;
+mod follow;
 mod get;
 mod health;
 mod list;
 mod openapi;
 mod pause;
+mod post_events;
 mod read;
 mod resume;
 mod rule;
@@ -48,6 +51,8 @@ fn endpoints(service: Arc<Service>) -> Router {
         .route("/v1/sandboxes/{id}/pause", post(pause::pause))
         .route("/v1/sandboxes/{id}/resume", post(resume::resume))
         .route("/v1/sandboxes/{id}/execute", post(execute::execute))
+        .route("/v1/sandboxes/{id}/events", get(events::of_sandbox).post(post_events::post))
+        .route("/v1/events", get(events::of_account))
         .route("/docs", get(docs::page))
         .route("/docs/", get(docs::page))
         .route("/docs/docs.css", get(docs::style))

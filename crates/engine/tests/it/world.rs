@@ -141,6 +141,11 @@ impl World {
         self.store.events(id, 0, store::MAX_PAGE).await.unwrap()
     }
 
+    /// Those of its own life.
+    pub async fn life(&self, id: &SandboxId) -> Vec<store::Event> {
+        self.events(id).await.into_iter().filter(|event| event.kind.starts_with("sandbox.")).collect()
+    }
+
     pub async fn kinds(&self, id: &SandboxId) -> Vec<String> {
         self.events(id).await.into_iter().map(|event| event.kind).collect()
     }

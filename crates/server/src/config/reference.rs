@@ -44,7 +44,7 @@ struct Table {
     free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-const TABLES: [Table; 10] = [
+const TABLES: [Table; 11] = [
     Table {
         name: "",
         about: "Where things are.",
@@ -205,6 +205,20 @@ const TABLES: [Table; 10] = [
                 "days",
                 "Records and events of terminated sandboxes stay in lists so long. `0` keeps them for ever.",
             ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "prices",
+        about: "What running time costs. With a price above 0, each stretch of running time ends with an event `cost.runtime`.",
+        rows: &[
+            ("cpu_hour", "price, 0 to 1000000", "One vCPU for an hour. Taken to the billionth."),
+            (
+                "memory_gb_hour",
+                "price, 0 to 1000000",
+                "1024 MB of memory for an hour. Taken to the billionth.",
+            ),
+            ("currency", "three capital letters", "What the prices are in; said in the events."),
         ],
         free: None,
     },

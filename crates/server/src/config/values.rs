@@ -18,6 +18,7 @@ pub struct Config {
     pub capacity: Capacity,
     pub runtime: Runtime,
     pub retention: Retention,
+    pub prices: PriceList,
     pub metrics: Metrics,
     pub log: Log,
     pub images: ImageSources,
@@ -41,6 +42,15 @@ pub struct Http {
     /// Addresses and networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     pub max_connections: u32,
+}
+
+/// What an hour of running time costs; 0 is free.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PriceList {
+    pub cpu_hour: f64,
+    pub memory_gb_hour: f64,
+    pub currency: String,
 }
 
 /// How the service is encrypted.
@@ -158,6 +168,7 @@ impl Default for Config {
             capacity: Capacity::default(),
             runtime: Runtime::default(),
             retention: Retention::default(),
+            prices: PriceList::default(),
             metrics: Metrics::default(),
             log: Log::default(),
             images: ImageSources::default(),
@@ -238,6 +249,18 @@ impl Default for Runtime {
             pids_max: 1_024,
             lxcfs: "auto".to_owned(),
         }
+    }
+}
+
+impl Default for PriceList {
+    fn default() -> Self {
+        Self { cpu_hour: 0.0, memory_gb_hour: 0.0, currency: "EUR".to_owned() }
+    }
+}
+
+impl PriceList {
+    pub fn of_an_hour(&self) -> rules::Prices {
+        rules::Prices::new(self.cpu_hour, self.memory_gb_hour, &self.currency)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::LazyLock;
 
-use api::{Done, ErrorBody, ErrorCode, ErrorObject};
+use api::{Done, ErrorBody, ErrorCode, ErrorObject, EventBody, EventKinds, RuntimeEvent};
 use axum::http::Method;
 use axum::response::Response;
 use bytes::Bytes;
 use utoipa::OpenApi;
 
-use super::{create, execute, get, health, list, pause, resume, rule, terminate, view};
+use super::{create, events, execute, get, health, list, pause, post_events, resume, rule, terminate, view};
 use crate::layers::Access;
 use crate::openapi::{self, Needs};
 
@@ -22,12 +22,13 @@ use crate::openapi::{self, Needs};
     ),
     paths(
         create::create, list::list, get::get, pause::pause, resume::resume, terminate::terminate,
-        execute::execute, health::health, openapi
+        execute::execute, events::of_account, events::of_sandbox, post_events::post, health::health, openapi
     ),
-    components(schemas(ErrorBody, ErrorObject, ErrorCode, Done)),
+    components(schemas(ErrorBody, ErrorObject, ErrorCode, Done, RuntimeEvent, EventBody, EventKinds)),
     tags(
         (name = "Sandboxes", description = "Their life, from create to terminate."),
         (name = "Commands", description = "Work inside of a sandbox."),
+        (name = "Events", description = "What happened, as a list or as a stream, and what a client says of its run."),
         (name = "Service", description = "The service itself.")
     )
 )]

@@ -8,16 +8,22 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-
 use super::journal::Journal;
-use super::writer::Job;
 use crate::{NewEvent, StoreError};
 
 /// How long notes wait for more.
 const GATHER: Duration = Duration::from_millis(20);
 /// After a commit that failed.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether notes became events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    All,
+    NotYet,
+    /// The writer is gone.
+    NeverMore,
+}
 
 /// The owner of the thread.
 #[derive(Debug)]
@@ -29,7 +35,11 @@ pub(super) struct Noter {
 }
 
 impl Noter {
-    pub(super) fn start(journal: Arc<Journal>, writer: mpsc::Sender<Job>) -> Result<Self, StoreError> {
+    /// `moved` has the writer move what waits, and answers whether it could.
+    pub(super) fn start(
+        journal: Arc<Journal>,
+        moved: impl Fn() -> Moved + Send + 'static,
+    ) -> Result<Self, StoreError> {
         let (nudge, nudges) = sync_channel(1);
         if !journal.is_empty() {
             // What the last process left.
@@ -37,7 +47,7 @@ impl Noter {
         }
         let thread = Builder::new()
             .name("store-notes".to_owned())
-            .spawn(move || run(&nudges, &writer))
+            .spawn(move || run(&nudges, moved))
             .map_err(|error| StoreError::failed("cannot start the store's thread for notes", error))?;
         Ok(Self { journal, nudge: Some(nudge), thread: Some(thread) })
     }
@@ -62,7 +72,7 @@ impl Drop for Noter {
     }
 }
 
-fn run(nudges: &Receiver<()>, writer: &mpsc::Sender<Job>) {
+fn run(nudges: &Receiver<()>, moved: impl Fn() -> Moved) {
     let mut failed = false;
     loop {
         let nudged = if failed { nudges.recv_timeout(AGAIN) } else { nudges.recv().map_err(Into::into) };
@@ -70,10 +80,10 @@ fn run(nudges: &Receiver<()>, writer: &mpsc::Sender<Job>) {
             return;
         }
         std::thread::sleep(GATHER);
-        let (reply, answer) = oneshot::channel();
-        if writer.blocking_send(Job::Notes { reply }).is_err() {
-            return;
-        }
-        failed = !matches!(answer.blocking_recv(), Ok(Ok(())));
+        failed = match moved() {
+            Moved::All => false,
+            Moved::NotYet => true,
+            Moved::NeverMore => return,
+        };
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Checkpointer;
 use super::journal::{Journal, Part};
-use super::noter::Noter;
+use super::noter::{Moved, Noter};
 use super::purge::{Purged, Target};
 use super::trouble::{Outcome, Trouble};
 use super::{apply, purge};
@@ -70,7 +70,8 @@ impl Writer {
             .name("store-writer".to_owned())
             .spawn(move || writing.run(jobs))
             .map_err(|error| StoreError::failed("cannot start the store's writer thread", error))?;
-        let noter = noted.map(|journal| Noter::start(journal, queue.clone())).transpose()?;
+        let asked = queue.clone();
+        let noter = noted.map(|journal| Noter::start(journal, move || move_notes(&asked))).transpose()?;
         Ok(Self { queue: Some(queue), thread: Some(thread), noter })
     }
 
@@ -229,6 +230,19 @@ impl Job {
             Self::Purge { reply, .. } => drop(reply.send(Err(error))),
             Self::Notes { reply } => drop(reply.send(Err(error))),
         }
+    }
+}
+
+/// Asks the writer to move notes, from a thread of its own.
+fn move_notes(queue: &mpsc::Sender<Job>) -> Moved {
+    let (reply, answer) = oneshot::channel();
+    if queue.blocking_send(Job::Notes { reply }).is_err() {
+        return Moved::NeverMore;
+    }
+    match answer.blocking_recv() {
+        Ok(Ok(())) => Moved::All,
+        Ok(Err(_)) => Moved::NotYet,
+        Err(_) => Moved::NeverMore,
     }
 }
 
