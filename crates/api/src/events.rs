@@ -15,7 +15,6 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// What happened.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub enum EventKind {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
@@ -239,6 +238,16 @@ impl utoipa::PartialSchema for Moment {
 
 #[cfg(feature = "openapi")]
 impl utoipa::ToSchema for Moment {}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for EventKind {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        crate::schema::kind(Self::ALL.iter().map(|kind| kind.as_str()))
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for EventKind {}
 
 /// What a list of events can be filtered by, as its schema.
 #[cfg(feature = "openapi")]

@@ -121,6 +121,10 @@ pub(crate) fn moment() -> RefOr<Schema> {
         .into()
 }
 
+pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
+    text().enum_values(Some(kinds)).description(Some("What happened.")).examples(["exec.completed"]).into()
+}
+
 /// A kind, or all of a sort.
 pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
     let sorts = ["sandbox.*", "exec.*", "file.*", "port.*", "agent.*", "cost.*"];
