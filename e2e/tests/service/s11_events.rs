@@ -177,7 +177,8 @@ async fn posted_events_are_kept_once_or_not_at_all() {
         answer.error(400, code).unwrap();
     }
     let large = json!({ "type": "agent.error", "runId": "r", "more": "x".repeat(300_000) });
-    assert_eq!(client.post(&of(&id), &large).await.unwrap().status, 413);
+    // The service closes the connection of a body that it does not read.
+    assert_eq!(client.apart().post(&of(&id), &large).await.unwrap().status, 413);
     assert_eq!(all(&client, &format!("{}?type=agent.*", of(&id))).await.len(), 1);
     let reader = service.client_of("reader", "read").await.unwrap();
     assert_eq!(reader.post(&of(&id), &body).await.unwrap().status, 403);
