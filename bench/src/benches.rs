@@ -7,6 +7,7 @@ mod create;
 mod density;
 mod destroy;
 mod egress;
+mod events;
 mod execute;
 mod files;
 mod get;
@@ -28,7 +29,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 28] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -45,6 +46,7 @@ pub const NAMES: [&str; 27] = [
     "http-create",
     "get",
     "list",
+    "events",
     "sse",
     "streams",
     "egress-stream",
@@ -114,6 +116,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["http-create"], http_create::run());
     bench!(["get"], get::run());
     bench!(["list"], list::run(setup));
+    bench!(["events"], events::run(setup));
     bench!(["sse"], sse::run());
     bench!(["streams"], streams::run());
     bench!(egress::NAMES, egress::run(setup));

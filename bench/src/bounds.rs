@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 59] = [
+const BOUNDS: [Bound; 66] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -96,6 +96,13 @@ const BOUNDS: [Bound; 59] = [
         Test::MultipleAtMost(peer("list-metadata", "10k"), 2.0),
     ),
     bound("list", "1,000,000 records", Test::CleanAfter(1_000_000)),
+    bound("events", "no filter: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("events-type", "one type: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("events-types", "several types, newest first: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("events-sandbox", "sandbox: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("events-run", "run: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("events-time", "a stretch of time: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("events", "1,000,000 events", Test::CleanAfter(1_000_000)),
     bound("sse-first-line", "p50 <= 3 ms", Test::P50AtMost(3.0)),
     bound("sse", "100,000 lines of 100 bytes: p50 <= 1 s", Test::P50AtMost(1000.0)),
     bound_on("sse", "stopped-reader", "memory does not grow (<= 2 MB)", Test::AtMost(2.0)),

@@ -85,6 +85,7 @@ impl Rig {
             paused_retention_ms: options.paused_retention_ms,
             terminated_retention_ms: 0,
             slots: options.slots,
+            prices: Default::default(),
         };
         let found = template.clone();
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| found.clone()));
@@ -165,6 +166,12 @@ impl Rig {
         Ok(list.lines().map(str::parse).collect::<Result<_, _>>()?)
     }
 
+    /// The events of its own life; those of its commands come some moments later.
+    pub async fn life(&self, id: &api::SandboxId) -> Result<Vec<store::Event>> {
+        let events = self.store.events(id, 0, store::MAX_PAGE).await?;
+        Ok(events.into_iter().filter(|event| event.kind.starts_with("sandbox.")).collect())
+    }
+
     /// What a command prints, which must succeed.
     pub async fn output(&self, id: &api::SandboxId, text: &str) -> Result<String> {
         let result = self.run(id, text).await?;
@@ -212,6 +219,7 @@ pub fn command(text: &str) -> ExecuteRequest {
         timeout_ms: 60_000,
         stdin: None,
         auto_resume: true,
+        run_id: None,
     }
 }
 

@@ -182,7 +182,8 @@ fn opaque(text: &str) -> Option<(char, usize)> {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
         Some(prefix.len() + end)
     };
-    if let Some(bytes) = word("sb_").or_else(|| word("sb-")).or_else(|| word("req_")) {
+    if let Some(bytes) = word("sb_").or_else(|| word("ev_")).or_else(|| word("sb-")).or_else(|| word("req_"))
+    {
         return Some(('#', bytes));
     }
     if let Some(rest) = text.strip_prefix("\"durationMs\":") {

@@ -57,7 +57,7 @@ async fn a_sandbox_lives_over_a_restart_and_dies_without_a_trace() {
     let kinds = |events: Vec<store::Event>| events.into_iter().map(|event| event.kind).collect::<Vec<_>>();
     let ended = rig.engine.terminate("test", &id, "request").await.unwrap();
     assert!(ended.total_runtime_ms >= paused.runtime_duration_ms);
-    let events = kinds(rig.store.events(&id, 0, 100).await.unwrap());
+    let events = kinds(rig.life(&id).await.unwrap());
     let expected =
         ["created", "started", "paused", "resumed", "terminated"].map(|kind| format!("sandbox.{kind}"));
     assert_eq!(events, expected);
@@ -240,7 +240,7 @@ async fn a_quiet_sandbox_is_paused_and_a_busy_one_is_not() {
         becomes(rig, &id, SandboxState::Paused).await;
         let watched = rig.run(&id, "sleep 0.9").await.unwrap();
         assert_eq!(watched.exit_code, Some(0));
-        let events = rig.store.events(&id, 0, 100).await.unwrap();
+        let events = rig.life(&id).await.unwrap();
         assert_eq!(
             events.iter().filter(|event| event.kind == "sandbox.paused").count(),
             1,
@@ -248,7 +248,7 @@ async fn a_quiet_sandbox_is_paused_and_a_busy_one_is_not() {
         );
         rig.output(&id, "sleep 4314 >/dev/null 2>&1 &").await.unwrap();
         becomes(rig, &id, SandboxState::Paused).await;
-        assert_eq!(rig.store.events(&id, 0, 100).await.unwrap().pop().unwrap().data["reason"], "idle");
+        assert_eq!(rig.life(&id).await.unwrap().pop().unwrap().data["reason"], "idle");
         assert_eq!(rig.output(&id, "pgrep -xc sleep").await.unwrap(), "1\n");
     })
     .await;
@@ -265,7 +265,7 @@ async fn a_lifetime_stands_still_in_a_pause_and_takes_a_command_along() {
         assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
         assert_eq!(result.stdout, "said\n");
         assert_eq!(ends(rig, &id).await, "timeout");
-        let last = rig.store.events(&id, 0, 100).await.unwrap().pop().unwrap();
+        let last = rig.life(&id).await.unwrap().pop().unwrap();
         let ran = last.data["totalRuntimeMs"].as_u64().unwrap();
         assert!((1500..3000).contains(&ran), "{ran}");
         assert_eq!(settled(rig.place(), &Expected::default()).await, Vec::<String>::new());

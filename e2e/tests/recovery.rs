@@ -31,7 +31,7 @@ async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
 }
 
 async fn events(rig: &Rig, id: &SandboxId) -> Vec<store::Event> {
-    rig.store.events(id, 0, store::MAX_PAGE).await.unwrap()
+    rig.life(id).await.unwrap()
 }
 
 async fn assert_on_host(rig: &Rig, alive: &[&SandboxId], stopped: &[&SandboxId]) {

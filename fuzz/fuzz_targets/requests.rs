@@ -10,7 +10,8 @@ use reader::Refusal;
 fuzz_target!(|bytes: &[u8]| {
     let made = reader::create(bytes, &Default::default());
     let ordered = reader::execute(bytes, &Default::default());
-    if made.is_ok() || ordered.is_ok() {
+    let posted = reader::posted_events(bytes);
+    if made.is_ok() || ordered.is_ok() || posted.is_ok() {
         // It keeps numbers in floats, which cannot hold all.
         if let Err(error) = serde_json::from_slice::<serde_json::Value>(bytes) {
             assert!(error.to_string().contains("number out of range"), "{error}");
@@ -18,11 +19,13 @@ fuzz_target!(|bytes: &[u8]| {
     }
     said(made.err());
     said(ordered.err());
+    said(posted.err());
     said(reader::json_content([bytes], []).err());
     said(reader::json_content([&b"application/json"[..]], [bytes]).err());
     reader::wants_stream([bytes]);
     if let Ok(text) = std::str::from_utf8(bytes) {
         said(reader::list(Some(text)).err());
+        said(reader::events(Some(text)).err());
         reader::path_segment(text);
     }
 });

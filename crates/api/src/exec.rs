@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::RunId;
+
 // As clients write it; the server does not read into this type, as with create.
 /// A command to run. Only `command` has to be there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +50,9 @@ pub struct ExecuteRequest {
     pub timeout_ms: u64,
     pub stdin: Option<String>,
     pub auto_resume: bool,
+    /// The run it belongs to, for its events.
+    #[serde(default)]
+    pub run_id: Option<RunId>,
 }
 
 /// How a command ended.

@@ -5,6 +5,7 @@
 
 mod create;
 mod error;
+mod events;
 mod exec;
 mod files;
 mod health;
@@ -17,6 +18,12 @@ mod views;
 
 pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
 pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
+pub use events::{
+    BadEventId, BadRunId, EventBody, EventId, EventKind, EventList, EventsRecorded, RunId, RuntimeEvent,
+    UnknownEventKind,
+};
+#[cfg(feature = "openapi")]
+pub use events::{EventKinds, Moment};
 pub use exec::{Done, ExecuteBody, ExecuteRequest, ExecutionResult};
 pub use files::{FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked};
 pub use health::Health;

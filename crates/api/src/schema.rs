@@ -103,5 +103,47 @@ pub(crate) fn details() -> RefOr<Schema> {
         .into()
 }
 
+pub(crate) fn event_data() -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(true)))
+        .description(Some("What there is to say of it; which fields, is a matter of its type."))
+        .examples([serde_json::json!({"tool": "search"})])
+        .into()
+}
+
+/// A time in a request: what can be read for sure, which is less than what is.
+pub(crate) fn moment() -> RefOr<Schema> {
+    let pattern = r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?Z$";
+    text()
+        .pattern(Some(pattern))
+        .description(Some("A point in time of RFC 3339, from 1970 on, with any offset."))
+        .examples(["2026-01-02T03:04:05.678Z"])
+        .into()
+}
+
+pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
+    text().enum_values(Some(kinds)).description(Some("What happened.")).examples(["exec.completed"]).into()
+}
+
+/// A kind, or all of a sort.
+pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
+    let sorts = ["sandbox.*", "exec.*", "file.*", "port.*", "agent.*", "cost.*"];
+    text().enum_values(Some(kinds.chain(sorts))).examples(["exec.*"]).into()
+}
+
+pub(crate) fn posted_kind() -> RefOr<Schema> {
+    text()
+        .enum_values(Some([
+            "agent.thinking",
+            "agent.tool_call",
+            "agent.tool_result",
+            "agent.error",
+            "cost.llm",
+        ]))
+        .description(Some("The kinds that clients post."))
+        .examples(["agent.tool_call"])
+        .into()
+}
+
 #[cfg(test)]
 mod tests;

@@ -24,13 +24,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{SandboxId, SandboxState};
+use api::{EventKind, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
-use rules::{Activity, Due, Slots, TimeMs, Watch, next_deadline};
+use rules::{Activity, Due, Prices, Slots, TimeMs, Watch, next_deadline};
 use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+use crate::events;
 use crate::handle::{Handle, MAILBOX, Request, Work};
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
@@ -95,7 +96,24 @@ enum Life {
 /// An event in a sandbox's name.
 pub fn event(record: &SandboxRecord, kind: &str, data: serde_json::Value) -> NewEvent {
     let at = record.terminated_at.or(record.paused_at).or(record.started_at).unwrap_or(record.created_at);
-    NewEvent { sandbox: record.id.clone(), account: record.account.clone(), at, kind: kind.to_owned(), data }
+    NewEvent {
+        sandbox: record.id.clone(),
+        account: record.account.clone(),
+        run: String::new(),
+        at,
+        kind: kind.to_owned(),
+        data,
+    }
+}
+
+/// A batch of the next record, with an event of what the running time cost that ends with it. That one comes before the
+/// event of the change, which may be the sandbox's last.
+pub fn with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRecord, at: TimeMs) -> Batch {
+    let batch = Batch::new().put(next.clone());
+    match events::cost(prices, before, next) {
+        Some(data) => batch.event(NewEvent { at, ..event(next, EventKind::CostRuntime.as_str(), data) }),
+        None => batch,
+    }
 }
 
 /// Starts the actor of a sandbox whose record is committed, and registers it.
@@ -272,7 +290,7 @@ impl Actor {
         self.quiet_since = self.shared.clock.now();
     }
 
-    /// Commits the next record with an event about it, and publishes it.
+    /// Commits the next record with an event about it and one about what it cost, and publishes it.
     async fn commit(
         &mut self,
         mut next: SandboxRecord,
@@ -282,7 +300,8 @@ impl Actor {
     ) -> Result<(), StoreError> {
         next.revision = self.record.revision + 1;
         let event = NewEvent { at, ..event(&next, kind, data) };
-        self.shared.store.commit(Batch::new().put(next.clone()).event(event)).await?;
+        let batch = with_cost(&self.shared.settings.prices, &self.record, &next, at);
+        self.shared.store.commit(batch.event(event)).await?;
         let status = Status::new(next);
         self.record = Arc::clone(&status.record);
         self.status.send_replace(status);

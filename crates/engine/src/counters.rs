@@ -57,6 +57,8 @@ counters! {
     /// Rows that were removed because their time was over: terminated sandboxes, and kept answers.
     purged_sandboxes,
     purged_answers,
+    /// Events that could not be noted.
+    events_lost,
 }
 
 /// A number that many add to.

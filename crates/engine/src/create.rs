@@ -107,12 +107,21 @@ async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
     let event = NewEvent {
         sandbox: new_id(),
         account,
+        run: String::new(),
         at: shared.clock.now(),
         kind: "sandbox.error".to_owned(),
-        data: serde_json::json!({ "message": format!("could not be started: {error}") }),
+        data: serde_json::json!({ "message": told(error) }),
     };
     if let Err(error) = shared.store.commit(Batch::new().event(event)).await {
         tracing::error!(%error, "could not record that a sandbox failed to start");
+    }
+}
+
+/// What its owner may know of a failed start; of the rest the log has more.
+fn told(error: &EngineError) -> String {
+    match error {
+        EngineError::Workdir { .. } => format!("could not be started: {error}"),
+        _ => "could not be started, through a fault of the server".to_owned(),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecuteRequest, NetworkPolicy, SandboxConfig, SandboxId, SandboxState};
+use api::{EventKind, ExecuteRequest, NetworkPolicy, RunId, SandboxConfig, SandboxId, SandboxState};
 use driver::Driver;
 use net::Network;
 use rules::{AutoResume, Capacity, NetworkChange, Operation, Usage};
-use store::Store;
+use serde_json::Value;
+use store::{NewEvent, Store};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -137,7 +138,7 @@ impl Engine {
         request: ExecuteRequest,
     ) -> Result<Execution, EngineError> {
         let handle = self.find(account, id).await?;
-        let started = execution::start(&handle, self.shared.clock, request).await;
+        let started = execution::start(&handle, &self.shared, request).await;
         self.or_why_it_ended(account, id, started).await
     }
 
@@ -152,6 +153,27 @@ impl Engine {
         let handle = self.find(account, id).await?;
         let begun = files::start(&handle, auto_resume, order).await;
         self.or_why_it_ended(account, id, begun).await
+    }
+
+    /// Records that something happened to a sandbox, without waiting for the disk: it outlives the daemon, and is seen some
+    /// moments later. For what is done in sandboxes on behalf of their owners; nothing is looked at here.
+    pub fn note_event(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        run: Option<&RunId>,
+        kind: EventKind,
+        data: Value,
+    ) {
+        let event = NewEvent {
+            sandbox: id.clone(),
+            account: account.to_owned(),
+            run: run.map(RunId::as_str).unwrap_or_default().to_owned(),
+            at: self.shared.clock.now(),
+            kind: kind.to_string(),
+            data,
+        };
+        self.shared.note(event);
     }
 
     /// Connects to a TCP port inside. The permit holds the sandbox awake for as long as it is kept.

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, SandboxState};
@@ -14,11 +15,13 @@ use rules::{AutoResume, CappedOutput, Ended, Operation, Outcome};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::clock::{Clock, millis};
+use crate::clock::millis;
 use crate::deadline::{AGENT_PATIENCE, Deadline};
 use crate::error::EngineError;
+use crate::events::ExecEvents;
 use crate::handle::{Entry, Handle, Request};
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
+use crate::shared::Shared;
 use crate::status::Status;
 
 /// What a caller hears of a command.
@@ -41,6 +44,7 @@ pub struct Finished {
 /// A command that was let in.
 pub struct Execution {
     body: Body,
+    events: ExecEvents,
 }
 
 enum Body {
@@ -57,10 +61,19 @@ struct Running {
     status: watch::Receiver<Status>,
 }
 
+/// What an event says where the rest is for the log.
+const FAULT: &str =
+    "the sandbox failed while the command was executed; whether it ran, and how far, is not known";
+const TERMINATED: &str = "the sandbox was terminated before the command started";
+
 type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Lets a command in and starts it.
-pub async fn start(handle: &Handle, clock: Clock, request: ExecuteRequest) -> Result<Execution, EngineError> {
+pub async fn start(
+    handle: &Handle,
+    shared: &Arc<Shared>,
+    request: ExecuteRequest,
+) -> Result<Execution, EngineError> {
     let begun = Instant::now();
     let timeout = Duration::from_millis(request.timeout_ms);
     let operation = Operation::Execute { auto_resume: AutoResume::from(request.auto_resume) };
@@ -71,12 +84,12 @@ pub async fn start(handle: &Handle, clock: Clock, request: ExecuteRequest) -> Re
     if left.is_zero() {
         return Err(never().into());
     }
-    run(entry, clock, &request, left).await
+    run(entry, shared, &request, left).await
 }
 
 async fn run(
     entry: Entry,
-    clock: Clock,
+    shared: &Arc<Shared>,
     request: &ExecuteRequest,
     left: Duration,
 ) -> Result<Execution, EngineError> {
@@ -88,25 +101,33 @@ async fn run(
         cwd: request.cwd.as_deref().unwrap_or(&record.config.workdir),
         stdin: if request.stdin.is_some() { StdinMode::Pipe } else { StdinMode::Null },
     };
+    let mut events = ExecEvents::new(shared, &record, request);
     let started = Instant::now();
     let mut command = match agent.exec(spec, AGENT_PATIENCE).await {
         Ok(command) => command,
         Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
+            events.failed(&message);
             let outcome = rules::outcome(rules::Command::NotStarted { reason: message })?;
-            return Ok(Execution { body: Body::NotStarted(outcome) });
+            return Ok(Execution { body: Body::NotStarted(outcome), events });
         }
         // Its sandbox ended between its being let in and its start.
         Err(_) if status.borrow().state() == SandboxState::Terminated => {
+            events.failed(TERMINATED);
             return Err(EngineError::NotFound { terminated: None });
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => {
+            events.failed(FAULT);
+            return Err(error.into());
+        }
     };
+    // Bash starts meanwhile.
+    events.started();
     let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
-    let deadline = Deadline::start(&command, status.clone(), clock, left);
+    let deadline = Deadline::start(&command, status.clone(), shared.clock, left);
     // A reader that has not come to the end of the output yet takes nobody's place.
     command.hold(permit);
     let running = Running { command, feeding, deadline, started, status };
-    Ok(Execution { body: Body::Running(Box::new(running)) })
+    Ok(Execution { body: Body::Running(Box::new(running)), events })
 }
 
 /// Whether a command did not start for a reason of its own or of its sandbox (no such directory, arguments too long, no
@@ -132,12 +153,26 @@ fn feed(mut stdin: Stdin, text: String) -> Feeding {
 impl Execution {
     /// What happens next. After `Done` or `Failed` nothing more does. Dropping the future loses nothing.
     pub async fn next(&mut self) -> ExecutionEvent {
-        match &mut self.body {
+        let event = match &mut self.body {
             Body::Running(running) => running.next().await,
             Body::NotStarted(outcome) => {
                 ExecutionEvent::Done(Finished { outcome: outcome.clone(), duration_ms: 0 })
             }
+        };
+        match &event {
+            ExecutionEvent::Stdout(bytes) => self.events.stdout_bytes += bytes.len() as u64,
+            ExecutionEvent::Stderr(bytes) => self.events.stderr_bytes += bytes.len() as u64,
+            ExecutionEvent::Done(finished) => self.events.completed(&finished.outcome, finished.duration_ms),
+            ExecutionEvent::Failed(_) => self.events.failed(FAULT),
         }
+        event
+    }
+
+    /// Its output goes to the client as it comes, which its events say.
+    #[must_use]
+    pub fn streamed(mut self) -> Self {
+        self.events.is_streamed = true;
+        self
     }
 
     /// Runs to the end, keeping at most `max_output_bytes` of each stream.

@@ -12,6 +12,7 @@ mod create;
 mod deadline;
 mod engine;
 mod error;
+mod events;
 mod execution;
 mod facts;
 mod files;

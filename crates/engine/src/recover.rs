@@ -19,7 +19,7 @@ use api::{SandboxId, SandboxState};
 use driver::Presence;
 use futures_util::StreamExt;
 use rules::{Hold, TimeMs};
-use store::{Batch, SandboxRecord};
+use store::SandboxRecord;
 
 use crate::actor::{self, Birth, PROCESSES_LOST};
 use crate::error::EngineError;
@@ -132,7 +132,8 @@ async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord
         return Ok(record);
     }
     let now = shared.clock.now();
-    let mut next = record;
+    let before = record;
+    let mut next = before.clone();
     if next.state != SandboxState::Paused {
         // The time since then it did not run: the host was off, or nobody was there to see it end.
         let ended = last_sign(shared, &next, now).await;
@@ -144,7 +145,8 @@ async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord
     next.revision += 1;
     let data = serde_json::json!({ "message": PROCESSES_LOST });
     let event = store::NewEvent { at: now, ..actor::event(&next, "sandbox.error", data) };
-    shared.store.commit(Batch::new().put(next.clone()).event(event)).await?;
+    let batch = actor::with_cost(&shared.settings.prices, &before, &next, now);
+    shared.store.commit(batch.event(event)).await?;
     Ok(next)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use api::Resources;
-use rules::Capacity;
+use rules::{Capacity, Prices};
 
 /// Settings of an [`crate::Engine`].
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub struct EngineSettings {
     pub terminated_retention_ms: u64,
     /// Ranges of host user ids to give out.
     pub slots: u32,
+    /// Of running time; where all is free nothing is said of costs.
+    pub prices: Prices,
 }
 
 /// How many sandboxes of an image are kept ready, and of what size.

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use api::{SandboxId, SandboxState};
 use driver::Driver;
 use net::Network;
-use store::{SandboxRecord, Store};
+use store::{NewEvent, SandboxRecord, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -69,6 +69,14 @@ impl Shared {
             waiting: Gauge::default(),
             counters: Counters::default(),
             registry: RwLock::default(),
+        }
+    }
+
+    /// What cannot be noted is counted, and said in the log.
+    pub fn note(&self, event: NewEvent) {
+        if let Err(error) = self.store.note(event) {
+            self.counters.events_lost.add(1);
+            tracing::error!(%error, "an event is lost");
         }
     }
 

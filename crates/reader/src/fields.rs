@@ -37,7 +37,66 @@ impl<'a> Fields<'a> {
         Ok(Self { prefix, values })
     }
 
-    fn path(&self, name: &str) -> String {
+    /// The objects of a body that is one, or a list of them; each with what its value is.
+    pub fn of_each(
+        body: &'a [u8],
+        names: &'static [&'static str],
+        most: usize,
+    ) -> Result<Vec<Self>, Refusal> {
+        let value = document::parse(body)?;
+        if Kind::of(value) != Kind::List {
+            if Kind::of(value) != Kind::Object {
+                return Err(FieldFault::new("body", describe(value), "an object or an array of them").into());
+            }
+            return Ok(vec![Self::read("body", String::new(), value, names)?]);
+        }
+        let Entries::Read(elements) = document::elements(value)? else { return Err(too_many("body")) };
+        if elements.is_empty() || elements.len() > most {
+            let got = format!("an array of {} entries", elements.len());
+            return Err(ConfigError {
+                field: "body".to_owned(),
+                got,
+                allowed: format!("1 to {most} of them"),
+            }
+            .into());
+        }
+        let read = |(index, value)| {
+            let path = format!("[{index}]");
+            Self::read(&path, format!("{path}."), value, names)
+        };
+        elements.into_iter().enumerate().map(read).collect()
+    }
+
+    /// An object as it is, of at most so many bytes.
+    pub fn free(
+        &self,
+        name: &str,
+        most: usize,
+    ) -> Result<Option<serde_json::Map<String, serde_json::Value>>, Refusal> {
+        let Some(value) = self.of_kind(name, Kind::Object)? else { return Ok(None) };
+        let (path, text) = (self.path(name), value.get());
+        if text.len() > most {
+            let got = format!("{} bytes of JSON", text.len());
+            return Err(ConfigError { field: path, got, allowed: format!("at most {most} bytes") }.into());
+        }
+        let read = serde_json::from_str(text);
+        read.map(Some).map_err(|error| Refusal::malformed(format!("{path} cannot be read: {error}")))
+    }
+
+    /// A text that has to be one of a kind.
+    pub fn parsed<T: std::str::FromStr>(&self, name: &str, allowed: &str) -> Result<Option<T>, Refusal> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let wrong = |_| FieldFault::new(self.path(name), describe_text(&text), allowed).into();
+        text.parse().map(Some).map_err(wrong)
+    }
+
+    /// As [`Fields::parsed`], of a field that has to be there.
+    pub fn required<T: std::str::FromStr>(&self, name: &str, allowed: &str) -> Result<T, Refusal> {
+        let missing = || FieldFault::new(self.path(name), "missing", allowed).into();
+        self.parsed(name, allowed)?.ok_or_else(missing)
+    }
+
+    pub fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
@@ -179,10 +238,14 @@ fn describe(value: &RawValue) -> String {
         Kind::Number if raw.len() > NUMBER_CHARS => format!("the number {}...", &raw[..NUMBER_CHARS]),
         Kind::Number => format!("the number {raw}"),
         Kind::Text => match document::text(value) {
-            Ok(text) => format!("the string {}", shown(&text)),
+            Ok(text) => describe_text(&text),
             Err(_) => "a broken string".to_owned(),
         },
         Kind::List => "an array".to_owned(),
         Kind::Object => "an object".to_owned(),
     }
+}
+
+fn describe_text(text: &str) -> String {
+    format!("the string {}", shown(text))
 }

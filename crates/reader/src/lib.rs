@@ -6,6 +6,7 @@
 
 mod bodies;
 mod document;
+mod events;
 mod fields;
 mod files;
 mod headers;
@@ -15,9 +16,10 @@ mod query;
 use rules::{ConfigError, QueryError};
 
 pub use bodies::{create, execute, network};
+pub use events::posted_events;
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
-pub use query::{list, path_segment};
+pub use query::{events, list, path_segment};
 
 /// Why a request is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,15 +2,22 @@
 
 use std::borrow::Cow;
 
-use rules::{ListQuery, list_query, shown};
+use rules::{EventQuery, ListQuery, event_query, list_query, shown};
 
 use crate::{FieldFault, Refusal};
 
 /// Reads the query of a list (section 4.2), without its `?`.
 pub fn list(query: Option<&str>) -> Result<ListQuery, Refusal> {
-    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    let pairs = pairs.map(pair).collect::<Result<Vec<_>, _>>()?;
-    Ok(list_query(pairs)?)
+    Ok(list_query(pairs(query)?)?)
+}
+
+/// Reads the query of a list or a stream of events.
+pub fn events(query: Option<&str>) -> Result<EventQuery, Refusal> {
+    Ok(event_query(pairs(query)?)?)
+}
+
+fn pairs(query: Option<&str>) -> Result<Vec<(String, String)>, Refusal> {
+    query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(pair).collect()
 }
 
 fn pair(text: &str) -> Result<(String, String), Refusal> {

@@ -665,3 +665,64 @@ proptest! {
         prop_assert_eq!((request.command, request.stdin), (command, Some(stdin)));
     }
 }
+
+mod events {
+    use api::{EventKind, Timestamp};
+    use serde_json::json;
+
+    use crate::{Refusal, posted_events};
+
+    fn refusal(body: &str) -> (bool, String) {
+        let refusal = posted_events(body.as_bytes()).unwrap_err();
+        (matches!(refusal, Refusal::Config(_)), refusal.to_string())
+    }
+
+    #[test]
+    fn one_and_several_are_read() {
+        let one = r#"{"type": "agent.tool_call", "runId": "run-1", "data": {"tool": "search", "n": [1, null]}, "timestamp": "1970-01-01T00:00:01Z", "more": 1}"#;
+        let [event] = posted_events(one.as_bytes()).unwrap().try_into().unwrap();
+        assert_eq!((event.kind, event.run_id.as_str()), (EventKind::AgentToolCall, "run-1"));
+        assert_eq!(event.timestamp, Some(Timestamp(1000)));
+        assert_eq!(serde_json::Value::from(event.data), json!({ "tool": "search", "n": [1, null] }));
+        let several = posted_events(
+            br#"[{"type":"cost.llm","runId":"r"},{"type":"agent.error","runId":"r","data":{}}]"#,
+        );
+        let several = several.unwrap();
+        assert_eq!((several.len(), several[0].timestamp, several[0].data.len()), (2, None, 0));
+    }
+
+    #[test]
+    fn the_rest_is_refused_with_the_place_named() {
+        let event = r#"{"type":"cost.llm","runId":"r"}"#;
+        let large = format!(r#"{{"type":"cost.llm","runId":"r","data":{{"a":"{}"}}}}"#, "x".repeat(16 << 10));
+        for (body, is_config, said) in [
+            ("", false, "the body is empty"),
+            ("7", false, "body is the number 7; allowed is an object or an array of them"),
+            ("[]", true, "body is an array of 0 entries; allowed is 1 to 100 of them"),
+            (
+                &format!("[{}{event}]", format!("{event},").repeat(100)),
+                true,
+                "body is an array of 101 entries",
+            ),
+            ("[1]", false, "[0] is the number 1; allowed is an object"),
+            (r#"{"runId":"r"}"#, false, "type is missing"),
+            (r#"{"type":"agent.dancing","runId":"r"}"#, false, "type is the string 'agent.dancing'"),
+            (
+                r#"{"type":"exec.completed","runId":"r"}"#,
+                true,
+                "type is 'exec.completed'; allowed is an 'agent.'",
+            ),
+            (&format!(r#"[{event},{{"type":"cost.llm"}}]"#), false, "[1].runId is missing"),
+            (r#"{"type":"cost.llm","runId":"a b"}"#, false, "runId is the string 'a b'"),
+            (r#"{"type":"cost.llm","runId":null}"#, false, "runId is null"),
+            (r#"{"type":"cost.llm","runId":"r","data":[]}"#, false, "data is an array; allowed is an object"),
+            (r#"{"type":"cost.llm","runId":"r","timestamp":"now"}"#, false, "timestamp is the string 'now'"),
+            (r#"{"type":"cost.llm","runId":"r","runId":"s"}"#, false, "runId is given twice"),
+            (&large, true, "data is 16392 bytes of JSON; allowed is at most 16384 bytes"),
+        ] {
+            let (was_config, message) = refusal(body);
+            assert!(message.contains(said), "{message}");
+            assert_eq!(was_config, is_config, "{message}");
+        }
+    }
+}

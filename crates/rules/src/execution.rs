@@ -60,6 +60,8 @@ pub fn execute_request(input: ExecuteInput, rules: &ExecuteRules) -> Result<Exec
         timeout_ms: integer("timeoutMs", input.timeout_ms, rules.timeout_ms)?,
         stdin: input.stdin,
         auto_resume: input.auto_resume.unwrap_or(true),
+        // Not of the body.
+        run_id: None,
     })
 }
 
@@ -82,6 +84,7 @@ mod tests {
             timeout_ms: 60_000,
             stdin: None,
             auto_resume: true,
+            run_id: None,
         };
         assert_eq!(given(|_| {}), Ok(expected));
     }

@@ -7,9 +7,11 @@ mod accounting;
 mod admission;
 mod base32;
 mod config;
+mod cost;
 mod deadlines;
 mod egress;
 mod environment;
+mod events;
 mod execution;
 mod idempotency;
 mod keys;
@@ -33,9 +35,14 @@ pub use config::{
     ConfigError, ConfigRules, CreateInput, Integer, NetworkChange, NetworkInput, Range, network_change,
     sandbox_config,
 };
+pub use cost::Prices;
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
 pub use egress::{Closed, Names, Ranges, plain_name};
 pub use environment::environment;
+pub use events::{
+    BadRunHeader, EventQuery, POSTED_DATA_BYTES, POSTED_MAX, SHOWN_COMMAND_BYTES, event_query, is_posted,
+    run_header, shown_command,
+};
 pub use execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Remembered, Repeat, idempotency_key, keeps_answer, repeat,

@@ -10,10 +10,10 @@ use api::SandboxState;
 
 use crate::shown::{shown, shown_name};
 
-const LIMIT_DEFAULT: u32 = 20;
-const LIMIT_MAX: u32 = 100;
+pub(crate) const LIMIT_DEFAULT: u32 = 20;
+pub(crate) const LIMIT_MAX: u32 = 100;
 /// The largest integer that every JSON client can hold: the answer repeats it.
-const OFFSET_MAX: u64 = (1 << 53) - 1;
+pub(crate) const OFFSET_MAX: u64 = (1 << 53) - 1;
 /// A sandbox has no more than so many keys, so a longer filter fits none; this bounds what a search costs.
 const METADATA_MAX: usize = 20;
 const METADATA_PREFIX: &str = "metadata.";
@@ -41,7 +41,7 @@ pub struct QueryError {
 }
 
 impl QueryError {
-    fn new(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
         Self { field: field.into(), got: shown(got), allowed: allowed.into() }
     }
 }
@@ -124,7 +124,7 @@ impl Given {
     }
 }
 
-fn twice(field: String, first: &str, second: &str) -> QueryError {
+pub(crate) fn twice(field: String, first: &str, second: &str) -> QueryError {
     let got = format!("given twice, {} and {}", shown(first), shown(second));
     QueryError { field, got, allowed: "one value".to_owned() }
 }
@@ -139,7 +139,7 @@ fn read_state(text: &str) -> Result<SandboxState, QueryError> {
 }
 
 /// Digits only: a sign or a space is no number of items.
-fn whole_number<T>(field: &str, text: &str, min: T, max: T) -> Result<T, QueryError>
+pub(crate) fn whole_number<T>(field: &str, text: &str, min: T, max: T) -> Result<T, QueryError>
 where
     T: Copy + PartialOrd + std::fmt::Display + std::str::FromStr,
 {

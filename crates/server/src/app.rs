@@ -78,6 +78,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
         terminated_retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
         slots: scope.slots,
+        prices: config.prices.of_an_hour(),
     };
     let network = connected.network;
     let parts = Parts {
@@ -110,7 +111,7 @@ fn pool_targets(config: &Config) -> Result<BTreeMap<String, PoolTarget>> {
 /// The records of this host's server, which may run meanwhile.
 pub fn open_store(config: &Config) -> Result<SqliteStore> {
     make_private_dir(&config.data_dir)?;
-    Ok(SqliteStore::open(config.data_dir.join(STORE))?)
+    Ok(SqliteStore::open_beside(config.data_dir.join(STORE))?)
 }
 
 /// The names there are, with the sources that the configuration gives them.

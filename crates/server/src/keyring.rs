@@ -101,6 +101,12 @@ impl Keyring {
         self.find_hash(&Sha256::digest(text.as_bytes()).into())
     }
 
+    /// Whether a key that was let in is still valid; for what goes on after it was.
+    pub fn has(&self, key_id: &str) -> bool {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.known.values().flatten().any(|known| &*known.caller.key_id == key_id)
+    }
+
     fn find_hash(&self, hash: &[u8; 32]) -> Option<Caller> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let alike = keys.known.get(&start(hash))?;

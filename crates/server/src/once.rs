@@ -94,6 +94,21 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// To be kept in the work's own commit.
+    pub fn kept(self, status: StatusCode, content: &[u8]) -> store::Remembered {
+        let Self { place: Place { account, endpoint, key }, request_hash, expires_at } = self;
+        store::Remembered {
+            account: account.as_ref().to_owned(),
+            endpoint,
+            key,
+            request_hash,
+            status: status.as_u16(),
+            content: content.to_vec(),
+            created_at: now().min(expires_at.before(1)),
+            expires_at,
+        }
+    }
+
     /// For the engine, which keeps the answer in the commit of the record.
     pub fn remember(
         self,

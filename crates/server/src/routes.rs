@@ -6,14 +6,17 @@
 
 mod create;
 mod docs;
+mod events;
 mod execute;
 mod files;
+mod follow;
 mod get;
 mod health;
 mod list;
 mod network;
 mod openapi;
 mod pause;
+mod post_events;
 mod read;
 mod resume;
 mod rule;
@@ -52,6 +55,8 @@ fn endpoints(service: Arc<Service>) -> Router {
         .route("/v1/sandboxes/{id}/network", get(network::get).patch(network::change))
         .route("/v1/sandboxes/{id}/execute", post(execute::execute))
         .merge(files::routes())
+        .route("/v1/sandboxes/{id}/events", get(events::of_sandbox).post(post_events::post))
+        .route("/v1/events", get(events::of_account))
         .route("/docs", get(docs::page))
         .route("/docs/", get(docs::page))
         .route("/docs/docs.css", get(docs::style))

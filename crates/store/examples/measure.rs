@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use api::SandboxState;
 use rules::TimeMs;
-use store::conformance::{id, record, terminated};
+use store::conformance::{event, id, record, terminated};
 use store::{Batch, Filter, MAX_WRITES, Page, SandboxRecord, SqliteStore, Store};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -34,6 +34,7 @@ async fn main() -> Outcome<()> {
 async fn measure(path: &PathBuf, records: u32) -> Outcome<()> {
     let store = Arc::new(SqliteStore::open(path)?);
     puts(&store).await?;
+    notes(&store).await?;
     let began = Instant::now();
     fill(&store, records).await?;
     let per_second = f64::from(records) / began.elapsed().as_secs_f64();
@@ -86,6 +87,27 @@ async fn puts(store: &Arc<SqliteStore>) -> Outcome<()> {
     for number in 0..3000 {
         store.commit(Batch::new().delete(id(u32::MAX - number))).await?;
     }
+    Ok(())
+}
+
+/// What a command would wait for, noted or committed, when it is alone.
+async fn notes(store: &Arc<SqliteStore>) -> Outcome<()> {
+    let event = || event(u32::MAX, "exec.completed", TimeMs(1));
+    for noted in [true, false] {
+        let mut times = Vec::new();
+        for _ in 0..1000 {
+            let began = Instant::now();
+            if noted {
+                store.note(event())?;
+            } else {
+                store.commit(Batch::new().event(event())).await?;
+            }
+            times.push(began.elapsed());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        report(if noted { "event, noted" } else { "event, committed" }, times);
+    }
+    store.purge(TimeMs(2)).await?;
     Ok(())
 }
 

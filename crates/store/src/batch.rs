@@ -32,6 +32,8 @@ pub enum Write {
 pub struct NewEvent {
     pub sandbox: SandboxId,
     pub account: String,
+    /// The run it belongs to; empty for none.
+    pub run: String,
     pub at: TimeMs,
     pub kind: String,
     pub data: serde_json::Value,
@@ -96,10 +98,7 @@ impl Batch {
                     let bad = |reason| StoreError::BadRecord { id: record.id.clone(), reason };
                     record.check().map_err(bad)?;
                 }
-                Write::AppendEvent(event) if i64::try_from(event.at.0).is_err() => {
-                    let reason = "the time of its event is past the range of 63 bits";
-                    return Err(StoreError::BadRecord { id: event.sandbox.clone(), reason });
-                }
+                Write::AppendEvent(event) => event.check()?,
                 Write::PutKey(key) => {
                     key.check().map_err(|reason| StoreError::BadRow { what: "a key", reason })?;
                 }
@@ -110,8 +109,19 @@ impl Batch {
                     let reason = "its time is past the range of 63 bits";
                     return Err(StoreError::BadRow { what: "a revocation", reason });
                 }
-                Write::AppendEvent(_) | Write::DeleteSandbox(_) | Write::RevokeKey { .. } => {}
+                Write::DeleteSandbox(_) | Write::RevokeKey { .. } => {}
             }
+        }
+        Ok(())
+    }
+}
+
+impl NewEvent {
+    /// Whether it can be stored.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if i64::try_from(self.at.0).is_err() {
+            let reason = "the time of its event is past the range of 63 bits";
+            return Err(StoreError::BadRecord { id: self.sandbox.clone(), reason });
         }
         Ok(())
     }

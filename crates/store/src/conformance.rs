@@ -3,6 +3,7 @@
 //! Each case gets a fresh store and panics where the store is wrong, with the case's name in the panic's place.
 
 mod commits;
+mod events;
 mod keys;
 mod lists;
 mod purges;
@@ -36,6 +37,11 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     lists::metadata_filters_follow_the_record(make()).await;
     lists::texts_are_compared_exactly(make()).await;
     lists::totals_follow_every_change(make()).await;
+    events::every_filter_and_its_total(make()).await;
+    events::pages_and_bounds(make()).await;
+    events::totals_follow_what_goes(make()).await;
+    events::notes_keep_their_place(make()).await;
+    events::followers_are_woken(make()).await;
     purges::only_what_was_terminated_before_goes(make()).await;
     purges::many_go_in_one_call(make()).await;
     purges::events_without_a_sandbox_go_by_their_time(make()).await;
@@ -105,7 +111,8 @@ pub fn terminated(record: &SandboxRecord, at: TimeMs) -> SandboxRecord {
 
 pub fn event(number: u32, kind: &str, at: TimeMs) -> NewEvent {
     let data = json!({ "text": "a\"b\\c\n\u{0}€", "number": number, "list": [1, null, true] });
-    NewEvent { sandbox: id(number), account: "acme".to_owned(), at, kind: kind.to_owned(), data }
+    let (account, kind) = ("acme".to_owned(), kind.to_owned());
+    NewEvent { sandbox: id(number), account, run: String::new(), at, kind, data }
 }
 
 /// A key, different for each number.

@@ -3,9 +3,11 @@
 use api::SandboxId;
 use async_trait::async_trait;
 use rules::TimeMs;
+use tokio::sync::watch;
 
 use crate::{
-    Batch, Committed, Event, Filter, KeyRecord, Listing, Page, Remembered, SandboxRecord, StoreError,
+    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, NewEvent,
+    Page, Remembered, SandboxRecord, StoreError, Topic,
 };
 
 /// Durable memory. Calls come from any task at any time; a future that is dropped half-way may or may not have written.
@@ -29,6 +31,28 @@ pub trait Store: Send + Sync + 'static {
 
     /// The events of a sandbox with a sequence above `after`, oldest first; at most `limit` and [`crate::MAX_PAGE`].
     async fn events(&self, sandbox: &SandboxId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError>;
+
+    /// Keeps an event without waiting for the disk. `Ok` means that it outlives this process however that ends, and a power
+    /// loss some moments later; every commit that begins afterwards comes after it, and reads see it soon.
+    fn note(&self, event: NewEvent) -> Result<(), StoreError>;
+
+    /// A page of events and their total. Events are numbered in the order in which they can be seen: below the number of one
+    /// that was read nothing new ever appears.
+    async fn list_events(&self, filter: &EventFilter, page: EventPage) -> Result<EventListing, StoreError>;
+
+    /// The first events that fit with a number above `after`, oldest first, and the number up to which there are no others.
+    async fn events_after(
+        &self,
+        filter: &EventFilter,
+        after: u64,
+        limit: u32,
+    ) -> Result<(Vec<Event>, u64), StoreError>;
+
+    /// The number of the last event of all that was ever given.
+    async fn last_event(&self) -> Result<u64, StoreError>;
+
+    /// Changes after every event of the topic that reads can see. Who follows and then reads misses none.
+    fn follow(&self, topic: Topic) -> watch::Receiver<u64>;
 
     /// All keys, revoked ones too, oldest first.
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError>;

@@ -10,6 +10,8 @@
 mod batch;
 mod contract;
 mod error;
+mod events;
+mod followers;
 mod keys;
 mod record;
 mod remembered;
@@ -23,6 +25,7 @@ mod memory;
 pub use batch::{Batch, Committed, MAX_WRITES, NewEvent, Write};
 pub use contract::Store;
 pub use error::StoreError;
+pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
 pub use keys::KeyRecord;
 pub use record::{Event, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
 pub use remembered::{MAX_ANSWER, Remembered};

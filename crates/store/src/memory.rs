@@ -2,6 +2,8 @@
 //!
 //! A clone is the same store, so that a test can let an engine die and start another on what was committed.
 
+mod events;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +12,10 @@ use async_trait::async_trait;
 use rules::TimeMs;
 use tokio::sync::watch;
 
+use crate::followers::{Followers, Told};
 use crate::{
-    Batch, Committed, Event, Filter, KeyRecord, Listing, MAX_PAGE, Page, Remembered, SandboxRecord,
-    SandboxSummary, Store, StoreError, Write,
+    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, MAX_PAGE,
+    NewEvent, Page, Remembered, SandboxRecord, SandboxSummary, Store, StoreError, Topic, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -25,6 +28,7 @@ struct Shared {
     state: Mutex<State>,
     /// How many guards hold commits back.
     held: watch::Sender<u32>,
+    followers: Followers,
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +68,8 @@ impl Drop for HeldCommits {
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self { shared: Arc::new(Shared { state: Mutex::default(), held: watch::Sender::new(0) }) }
+        let (state, held) = (Mutex::default(), watch::Sender::new(0));
+        Self { shared: Arc::new(Shared { state, held, followers: Followers::default() }) }
     }
 }
 
@@ -93,6 +98,17 @@ impl MemoryStore {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Of the last events.
+    fn tell(&self, state: &State, count: usize) {
+        let events = &state.tables.events;
+        let told = events[events.len() - count..].iter().map(|event| Told {
+            account: event.account.clone(),
+            sandbox: event.sandbox.clone(),
+            sequence: event.sequence,
+        });
+        self.shared.followers.tell(&told.collect::<Vec<_>>());
+    }
+
     fn read(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         let state = self.lock();
         if state.closed { Err(StoreError::Closed) } else { Ok(state) }
@@ -112,6 +128,7 @@ impl Store for MemoryStore {
         }
         let committed = state.tables.apply_all(batch)?;
         state.commits += 1;
+        self.tell(&state, committed.event_sequences.len());
         Ok(committed)
     }
 
@@ -141,6 +158,36 @@ impl Store for MemoryStore {
         let fitting =
             state.tables.events.iter().filter(|event| event.sandbox == *sandbox && event.sequence > after);
         Ok(fitting.take(limit.min(MAX_PAGE) as usize).cloned().collect())
+    }
+
+    fn note(&self, event: NewEvent) -> Result<(), StoreError> {
+        event.check()?;
+        let mut state = self.read()?;
+        state.tables.append(event);
+        self.tell(&state, 1);
+        Ok(())
+    }
+
+    async fn list_events(&self, filter: &EventFilter, page: EventPage) -> Result<EventListing, StoreError> {
+        Ok(events::list(&self.read()?.tables.events, filter, page))
+    }
+
+    async fn events_after(
+        &self,
+        filter: &EventFilter,
+        after: u64,
+        limit: u32,
+    ) -> Result<(Vec<Event>, u64), StoreError> {
+        let state = self.read()?;
+        Ok(events::after(&state.tables.events, filter, after, limit, state.tables.last_sequence))
+    }
+
+    async fn last_event(&self) -> Result<u64, StoreError> {
+        Ok(self.read()?.tables.last_sequence)
+    }
+
+    fn follow(&self, topic: Topic) -> watch::Receiver<u64> {
+        self.shared.followers.follow(topic)
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
@@ -265,19 +312,17 @@ impl Tables {
                 self.sandboxes.remove(&id);
             }
             Write::AppendEvent(event) => {
-                self.last_sequence += 1;
+                self.append(event);
                 committed.event_sequences.push(self.last_sequence);
-                self.events.push(Event {
-                    sequence: self.last_sequence,
-                    sandbox: event.sandbox,
-                    account: event.account,
-                    at: event.at,
-                    kind: event.kind,
-                    data: event.data,
-                });
             }
         }
         Ok(())
+    }
+
+    fn append(&mut self, event: NewEvent) {
+        let NewEvent { sandbox, account, run, at, kind, data } = event;
+        self.last_sequence += 1;
+        self.events.push(Event { sequence: self.last_sequence, sandbox, account, run, at, kind, data });
     }
 
     fn put_key(&mut self, key: KeyRecord) -> Result<(), StoreError> {

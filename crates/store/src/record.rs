@@ -103,6 +103,8 @@ pub struct Event {
     pub sequence: u64,
     pub sandbox: SandboxId,
     pub account: String,
+    /// The run it belongs to; empty for none.
+    pub run: String,
     pub at: TimeMs,
     /// `sandbox.created`, ...
     pub kind: String,

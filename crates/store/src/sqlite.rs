@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   commit, purge --bounded queue--> writer thread: all that waits becomes one transaction, one fsync, all are answered
+//!   note --journal file--------------> writer thread, first in each transaction
 //!   get, list, ... ------------------> a few read-only connections, on the runtime's blocking threads
 //!                                      checkpoint thread: moves the log into the file beside the writer
 //! ```
@@ -11,9 +12,12 @@
 
 mod apply;
 mod checkpoint;
+mod events;
 mod file;
+mod journal;
 mod keys;
 mod list;
+mod noter;
 mod purge;
 mod read;
 mod readers;
@@ -23,16 +27,21 @@ mod tests;
 mod trouble;
 mod writer;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::SandboxId;
 use async_trait::async_trait;
 use rules::TimeMs;
+use rusqlite::Connection;
+use tokio::sync::watch;
 
+use crate::followers::Followers;
 use crate::{
-    Batch, Committed, Event, Filter, KeyRecord, Listing, Page, Remembered, SandboxRecord, Store, StoreError,
+    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, NewEvent,
+    Page, Remembered, SandboxRecord, Store, StoreError, Topic,
 };
+use journal::Journal;
 use purge::{Purged, Target};
 use readers::Readers;
 use writer::{Job, Writer};
@@ -43,17 +52,40 @@ pub struct SqliteStore {
     readers: Readers,
     /// `None` once it is closed.
     writer: Mutex<Option<Writer>>,
+    followers: Arc<Followers>,
 }
 
 impl SqliteStore {
     /// Opens the database, made anew with mode 0600 where there is none, and brings it to the present version. Blocks
     /// while it does. Its directory has to exist.
+    ///
+    /// One process at a time opens it so: the journal of its notes is its own, and what the last one left in it is taken up.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let path: Arc<PathBuf> = Arc::new(path.into());
+        Self::open_with(path.into(), |connection, path| {
+            let trouble = |reason| StoreError::Failed { step: "cannot open the journal of events", reason };
+            let applied = apply::applied(connection)
+                .map_err(|trouble| trouble.explain(path, "cannot read the database"))?;
+            let journal = Journal::open(path, applied).map_err(|error| trouble(error.to_string()))?;
+            Ok(Some(Arc::new(journal)))
+        })
+    }
+
+    /// As [`SqliteStore::open`], beside a process that may have it open: it cannot note events.
+    pub fn open_beside(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        Self::open_with(path.into(), |_, _| Ok(None))
+    }
+
+    fn open_with(
+        path: PathBuf,
+        journal: impl FnOnce(&Connection, &Path) -> Result<Option<Arc<Journal>>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let path: Arc<PathBuf> = Arc::new(path);
         let connection = file::open(&path)?;
+        let journal = journal(&connection, &path)?;
         let readers = Readers::new(Arc::clone(&path));
-        let writer = Writer::start(connection, path)?;
-        Ok(Self { readers, writer: Mutex::new(Some(writer)) })
+        let followers = Arc::<Followers>::default();
+        let writer = Writer::start(connection, path, Arc::clone(&followers), journal)?;
+        Ok(Self { readers, writer: Mutex::new(Some(writer)), followers })
     }
 
     async fn ask<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
@@ -110,6 +142,37 @@ impl Store for SqliteStore {
         let sandbox = sandbox.clone();
         let read = move |connection: &mut _| read::events(connection, &sandbox, after, limit);
         self.readers.read("cannot read events", read).await
+    }
+
+    fn note(&self, event: NewEvent) -> Result<(), StoreError> {
+        event.check()?;
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.as_ref().ok_or(StoreError::Closed)?.note(&event)
+    }
+
+    async fn list_events(&self, filter: &EventFilter, page: EventPage) -> Result<EventListing, StoreError> {
+        let filter = filter.clone();
+        let read = move |connection: &mut _| events::list(connection, &filter, page);
+        self.readers.read("cannot list events", read).await
+    }
+
+    async fn events_after(
+        &self,
+        filter: &EventFilter,
+        after: u64,
+        limit: u32,
+    ) -> Result<(Vec<Event>, u64), StoreError> {
+        let filter = filter.clone();
+        let read = move |connection: &mut _| events::after(connection, &filter, after, limit);
+        self.readers.read("cannot read events", read).await
+    }
+
+    async fn last_event(&self) -> Result<u64, StoreError> {
+        self.readers.read("cannot read events", |connection| events::last(connection)).await
+    }
+
+    fn follow(&self, topic: Topic) -> watch::Receiver<u64> {
+        self.followers.follow(topic)
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {

@@ -31,7 +31,7 @@ fn main() {
 async fn command_line(path: PathBuf) {
     let first: u32 = std::env::var(FIRST_KEY).unwrap().parse().unwrap();
     for number in first..first + KEYS {
-        let store = SqliteStore::open(&path).unwrap();
+        let store = SqliteStore::open_beside(&path).unwrap();
         store.commit(Batch::new().with(Write::PutKey(Box::new(key(number))))).await.unwrap();
         say("put", number);
         let revocation = Write::RevokeKey { id: key(number).id, at: REVOKED_AT };

@@ -8,8 +8,8 @@ use proptest::prelude::{ProptestConfig, Strategy, prop, proptest};
 use rules::TimeMs;
 use store::conformance::{self, answer, event, id, key, record, terminated};
 use store::{
-    Batch, Filter, KeyRecord, MemoryStore, Page, Remembered, SandboxRecord, SqliteStore, Store, StoreError,
-    Write,
+    Batch, EventFilter, EventOrder, EventPage, Filter, KeyRecord, MemoryStore, NewEvent, Page, Remembered,
+    SandboxRecord, SqliteStore, Store, StoreError, Write,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,6 +40,7 @@ enum Change {
     Put { number: u32, revision: u64, slot: u32, state: u8, tag: u8, created_at: u64 },
     Delete { number: u32 },
     Event { number: u32, at: u64 },
+    InRun { number: u32, at: u64, run: u8 },
     PutKey { number: u32, text: u8 },
     RevokeKey { number: u32, at: u64 },
     Remember { number: u32, created_at: u64, lasts: u64 },
@@ -65,6 +66,12 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         (6, put.boxed()),
         (1, (0u32..8).prop_map(|number| Change::Delete { number }).boxed()),
         (2, (0u32..8, 0u64..20).prop_map(|(number, at)| Change::Event { number, at }).boxed()),
+        (
+            2,
+            (0u32..8, 0u64..20, 0u8..3)
+                .prop_map(|(number, at, run)| Change::InRun { number, at, run })
+                .boxed(),
+        ),
         (1, (0u32..4, 0u8..4).prop_map(|(number, text)| Change::PutKey { number, text }).boxed()),
         (1, (0u32..4, 0u64..20).prop_map(|(number, at)| Change::RevokeKey { number, at }).boxed()),
         (2, answer.boxed()),
@@ -81,6 +88,15 @@ fn batch(changes: &[Change]) -> Batch {
     changes.iter().fold(Batch::new(), |batch, change| match change.clone() {
         Change::Delete { number } => batch.delete(id(number)),
         Change::Event { number, at } => batch.event(event(number, "sandbox.paused", TimeMs(at))),
+        Change::InRun { number, at, run } => {
+            // Some hours apart.
+            let event = event(
+                number,
+                ["exec.started", "exec.completed"][usize::from(run % 2)],
+                TimeMs(at * 1_300_000),
+            );
+            batch.event(NewEvent { run: format!("run-{run}"), ..event })
+        }
         Change::PutKey { number, text } => {
             batch.with(Write::PutKey(Box::new(KeyRecord { hash: [text; 32], ..key(number) })))
         }
@@ -121,12 +137,45 @@ async fn agree(one: &dyn Store, other: &dyn Store) {
         assert_eq!(one.get(&id(number)).await, other.get(&id(number)).await);
         assert_eq!(one.events(&id(number), 0, 100).await, other.events(&id(number), 0, 100).await);
     }
+    agree_on_events(one, other).await;
     for state in [None, Some(SandboxState::Paused), Some(SandboxState::Terminated)] {
         for tag in [None, Some("0"), Some("1")] {
             let metadata = tag.map(|tag| ("tag".to_owned(), tag.to_owned())).into_iter().collect();
             let filter = Filter { account: "acme".into(), state, image: None, metadata };
             let page = Page { limit: 3, offset: 1 };
             assert_eq!(one.list(&filter, page).await, other.list(&filter, page).await);
+        }
+    }
+}
+
+async fn agree_on_events(one: &dyn Store, other: &dyn Store) {
+    assert_eq!(one.last_event().await, other.last_event().await);
+    for sandbox in [None, Some(id(1))] {
+        for run in [None, Some("run-1".to_owned())] {
+            for kinds in [&[][..], &["exec.completed"], &["exec.completed", "exec.started", "sandbox.paused"]]
+            {
+                for (since, until) in [(None, None), (Some(4_000_000), None), (Some(5), Some(9_100_000))] {
+                    let filter = EventFilter {
+                        account: "acme".to_owned(),
+                        sandbox: sandbox.clone(),
+                        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+                        run: run.clone(),
+                        since: since.map(TimeMs),
+                        until: until.map(TimeMs),
+                    };
+                    for order in [EventOrder::OldestFirst, EventOrder::NewestFirst] {
+                        let page = EventPage { after: Some(2), before: None, offset: 1, limit: 3, order };
+                        assert_eq!(
+                            one.list_events(&filter, page).await,
+                            other.list_events(&filter, page).await
+                        );
+                    }
+                    assert_eq!(
+                        one.events_after(&filter, 1, 2).await,
+                        other.events_after(&filter, 1, 2).await
+                    );
+                }
+            }
         }
     }
 }

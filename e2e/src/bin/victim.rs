@@ -93,7 +93,7 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
             Ok(ids.collect::<Vec<_>>().join(" "))
         }
         "kinds" => {
-            let events = rig.store.events(&id()?, 0, store::MAX_PAGE).await?;
+            let events = rig.life(&id()?).await?;
             Ok(events.into_iter().map(|event| event.kind).collect::<Vec<_>>().join(" "))
         }
         "used" => {

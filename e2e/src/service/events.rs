@@ -19,12 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Event {
     pub name: String,
     pub data: String,
+    /// Of streams whose messages have one.
+    pub id: Option<String>,
 }
 
 /// A stream that is open. Dropped, it closes its connection.
 pub struct Events {
     pub headers: HeaderMap,
     pub comments: u64,
+    /// What a reader that comes back begins after.
+    pub last_id: Option<String>,
     body: Incoming,
     buffer: Vec<u8>,
     _sender: Sender,
@@ -35,7 +39,7 @@ impl Events {
         check_common(&headers, Duration::ZERO)?;
         let content_type = header(&headers, "content-type").unwrap_or_default();
         ensure!(content_type.starts_with("text/event-stream"), "content type {content_type:?}");
-        Ok(Self { headers, comments: 0, body, buffer: Vec::new(), _sender: sender })
+        Ok(Self { headers, comments: 0, last_id: None, body, buffer: Vec::new(), _sender: sender })
     }
 
     /// The next event; none when the stream has ended in good order.
@@ -64,12 +68,17 @@ impl Events {
     }
 
     fn parse(&mut self, block: &str) -> Result<Option<Event>> {
-        let (mut name, mut data) = (None, None::<String>);
+        let (mut name, mut data, mut id) = (None, None::<String>, None);
         for line in block.split('\n') {
             if line.starts_with(':') {
                 self.comments += 1;
             } else if let Some(value) = line.strip_prefix("event: ") {
                 ensure!(name.replace(value.to_owned()).is_none(), "two names in {block:?}");
+            } else if let Some(value) = line.strip_prefix("id: ") {
+                ensure!(id.replace(value.to_owned()).is_none(), "two ids in {block:?}");
+                self.last_id = Some(value.to_owned());
+            } else if let Some(value) = line.strip_prefix("retry: ") {
+                value.parse::<u32>().with_context(|| format!("{line:?} is no time"))?;
             } else if let Some(value) = line.strip_prefix("data:") {
                 let value = value.strip_prefix(' ').unwrap_or(value);
                 match &mut data {
@@ -84,7 +93,7 @@ impl Events {
             }
         }
         match (name, data) {
-            (Some(name), Some(data)) => Ok(Some(Event { name, data })),
+            (Some(name), Some(data)) => Ok(Some(Event { name, data, id })),
             (None, None) => Ok(None),
             _ => bail!("an event without name or data: {block:?}"),
         }

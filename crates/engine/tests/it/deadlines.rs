@@ -86,7 +86,7 @@ async fn a_lifetime_counts_running_time_only_and_takes_the_command_along() {
     let (at, reason) = world.ended(&id).await;
     assert_eq!(reason, "timeout");
     assert!(at.since(START.after(HOUR + 5 * DAY)) < SECOND, "{at:?}");
-    let last = world.events(&id).await.pop().unwrap();
+    let last = world.life(&id).await.pop().unwrap();
     assert_eq!((last.kind.as_str(), &last.data["totalRuntimeMs"]), ("sandbox.terminated", &HOUR.into()));
     world.is_clean().await;
 }

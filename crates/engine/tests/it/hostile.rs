@@ -144,7 +144,7 @@ async fn processes_that_end_leave_a_sandbox_on_its_disk() {
     assert_eq!(world.kinds(&id).await.last().unwrap(), "sandbox.error");
     assert_eq!(world.output(&id, "cat file").await, "kept\n");
     assert_eq!(world.used(), (2, 2048, 5120));
-    let resumed = world.events(&id).await.pop().unwrap();
+    let resumed = world.life(&id).await.pop().unwrap();
     assert!(resumed.data["note"].is_string(), "{resumed:?}");
     world.is_clean().await;
 }

@@ -29,6 +29,7 @@ pub fn settings() -> EngineSettings {
         paused_retention_ms: 0,
         terminated_retention_ms: 0,
         slots: 32,
+        prices: Default::default(),
     }
 }
 
@@ -63,6 +64,7 @@ pub fn command(text: &str) -> ExecuteRequest {
         timeout_ms: 5 * MINUTE,
         stdin: None,
         auto_resume: true,
+        run_id: None,
     }
 }
 
@@ -158,6 +160,11 @@ impl World {
 
     pub async fn events(&self, id: &SandboxId) -> Vec<store::Event> {
         self.store.events(id, 0, store::MAX_PAGE).await.unwrap()
+    }
+
+    /// Those of its own life.
+    pub async fn life(&self, id: &SandboxId) -> Vec<store::Event> {
+        self.events(id).await.into_iter().filter(|event| event.kind.starts_with("sandbox.")).collect()
     }
 
     pub async fn kinds(&self, id: &SandboxId) -> Vec<String> {

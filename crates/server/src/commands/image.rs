@@ -92,7 +92,7 @@ async fn layers_in_use(config: &Config) -> Result<HashSet<PathBuf>> {
     if !path.exists() {
         return Ok(HashSet::new());
     }
-    let store = SqliteStore::open(&path)?;
+    let store = SqliteStore::open_beside(&path)?;
     let living = store.living().await?;
     store.close().await;
     Ok(living.into_iter().flat_map(|record| record.layers).map(PathBuf::from).collect())

@@ -116,6 +116,7 @@ fn request(arguments: &RunArguments) -> Result<ExecuteRequest> {
         timeout_ms: arguments.timeout.map_or(DAY_MS, |seconds| seconds.saturating_mul(1000)),
         stdin,
         auto_resume: true,
+        run_id: None,
     })
 }
 

@@ -26,6 +26,7 @@ impl Config {
         self.check_limits()?;
         self.check_runtime()?;
         self.egress.check(self.runtime.uid_slots)?;
+        self.check_prices()?;
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
         }
@@ -44,6 +45,22 @@ impl Config {
                 "capacity.{key} is {factor}; it must be a number above 0"
             );
         }
+        Ok(())
+    }
+
+    fn check_prices(&self) -> Result<()> {
+        let prices = &self.prices;
+        for (key, price) in [("cpu_hour", prices.cpu_hour), ("memory_gb_hour", prices.memory_gb_hour)] {
+            ensure!(
+                (0.0..=HIGHEST_PRICE).contains(&price),
+                "prices.{key} is {price}; it must be a number, 0 to {HIGHEST_PRICE}"
+            );
+        }
+        let currency = &prices.currency;
+        ensure!(
+            currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase()),
+            "prices.currency is '{currency}'; it must be three capital letters, such as EUR"
+        );
         Ok(())
     }
 
@@ -77,6 +94,9 @@ impl Config {
         Ok(())
     }
 }
+
+/// Amounts stay far below what whole numbers of 64 bits hold.
+const HIGHEST_PRICE: f64 = 1_000_000.0;
 
 /// Each counted request is remembered for a minute: this bounds the memory of one key.
 const PER_MINUTE_MAX: u64 = 1_000_000;

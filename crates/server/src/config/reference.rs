@@ -236,6 +236,20 @@ const TABLES: [Table; 11] = [
         free: None,
     },
     Table {
+        name: "prices",
+        about: "What running time costs. With a price above 0, each stretch of running time ends with an event `cost.runtime`.",
+        rows: &[
+            ("cpu_hour", "price, 0 to 1000000", "One vCPU for an hour. Taken to the billionth."),
+            (
+                "memory_gb_hour",
+                "price, 0 to 1000000",
+                "1024 MB of memory for an hour. Taken to the billionth.",
+            ),
+            ("currency", "three capital letters", "What the prices are in; said in the events."),
+        ],
+        free: None,
+    },
+    Table {
         name: "metrics",
         about: "For Prometheus.",
         rows: &[(

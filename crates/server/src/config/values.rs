@@ -19,6 +19,7 @@ pub struct Config {
     pub runtime: Runtime,
     pub egress: Egress,
     pub retention: Retention,
+    pub prices: PriceList,
     pub metrics: Metrics,
     pub log: Log,
     pub images: ImageSources,
@@ -42,6 +43,15 @@ pub struct Http {
     /// Addresses and networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     pub max_connections: u32,
+}
+
+/// What an hour of running time costs; 0 is free.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PriceList {
+    pub cpu_hour: f64,
+    pub memory_gb_hour: f64,
+    pub currency: String,
 }
 
 /// How the service is encrypted.
@@ -191,6 +201,7 @@ impl Default for Config {
             runtime: Runtime::default(),
             egress: Egress::default(),
             retention: Retention::default(),
+            prices: PriceList::default(),
             metrics: Metrics::default(),
             log: Log::default(),
             images: ImageSources::default(),
@@ -282,6 +293,18 @@ impl Default for Egress {
             allow_private: Vec::new(),
             pool: "auto".to_owned(),
         }
+    }
+}
+
+impl Default for PriceList {
+    fn default() -> Self {
+        Self { cpu_hour: 0.0, memory_gb_hour: 0.0, currency: "EUR".to_owned() }
+    }
+}
+
+impl PriceList {
+    pub fn of_an_hour(&self) -> rules::Prices {
+        rules::Prices::new(self.cpu_hour, self.memory_gb_hour, &self.currency)
     }
 }
 

@@ -97,6 +97,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         paused_retention_ms: 0,
         terminated_retention_ms: 0,
         slots: 4,
+        prices: Default::default(),
     };
     let kept: Arc<dyn Store> = Arc::new(store.clone());
     let driver = Arc::new(FakeDriver::new());

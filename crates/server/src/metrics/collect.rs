@@ -162,6 +162,11 @@ fn since_the_start(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
         ],
     )?;
     sheet.counter("processes_lost", "Sandboxes whose processes ended unasked", counts.processes_lost)?;
+    sheet.counter(
+        "events_lost",
+        "Events of commands, files and ports that could not be kept",
+        counts.events_lost,
+    )?;
     sheet.counter("purged_sandboxes", "Records of terminated sandboxes removed", counts.purged_sandboxes)
 }
 

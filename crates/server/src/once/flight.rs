@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use rules::Repeat;
-use store::{Batch, Remembered, Store, StoreError};
+use store::{Batch, Store, StoreError};
 use tokio::sync::watch;
 
 use super::{Answer, Claim, Flights, Kept, Place, lock, now};
@@ -116,17 +116,7 @@ async fn keep(
     content: Vec<u8>,
     outcome: Outcome,
 ) -> Outcome {
-    let Claim { place: Place { account, endpoint, key }, request_hash, expires_at } = claim.clone();
-    let answer = Remembered {
-        account: account.as_ref().to_owned(),
-        endpoint,
-        key,
-        request_hash,
-        status: status.as_u16(),
-        content,
-        created_at: now().min(expires_at.before(1)),
-        expires_at,
-    };
+    let answer = claim.clone().kept(status, &content);
     match store.commit(Batch::new().remember(answer)).await {
         Ok(_) => outcome,
         Err(error) => not_kept(store, claim, error.into()).await,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use api::{ExecuteBody, ExecutionResult, SandboxId};
+use api::{ExecuteBody, ExecutionResult, RunId, SandboxId};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -34,7 +34,8 @@ const BODY_MAX: usize = 16 << 20;
         ("id" = SandboxId, Path, description = "Id of the sandbox."),
         ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
             description = "As with create; for answers that are not streams. A command under a key is not ended when its client goes away.",
-            example = "8e03978e-40d5-43dd-bc93-6894a57f9324")
+            example = "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        ("X-Run-Id" = inline(Option<RunId>), Header, nullable = false, description = "The run that the command's events belong to.")
     ),
     request_body(content = ExecuteBody, description = "Only `command` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
         example = json!({"command": "echo hello", "cwd": "/workspace", "env": {"GREETING": "hi"}, "timeoutMs": 60000})),
@@ -78,10 +79,15 @@ pub async fn execute(
     let key = key.map_err(refused)?;
     let room = service.room.body(&caller.account, BODY_MAX);
     let body = read::json_body(&parts.headers, body, room).await.map_err(refused)?;
-    let order = Order { service: Arc::clone(&service), account: Arc::clone(&caller.account), id: id.clone() };
+    let order = Order {
+        service: Arc::clone(&service),
+        account: Arc::clone(&caller.account),
+        id: id.clone(),
+        run_id: read::run_id(&parts.headers).map_err(refused)?,
+    };
     if is_stream {
         let execution = order.start(&body).await?;
-        return Ok(stream::response(execution, request_id, service.stopping.clone()));
+        return Ok(stream::response(execution.streamed(), request_id, service.stopping.clone()));
     }
     let endpoint = format!("POST /v1/sandboxes/{id}/execute");
     let asked = body.clone();
@@ -93,13 +99,15 @@ struct Order {
     service: Arc<Service>,
     account: Arc<str>,
     id: SandboxId,
+    run_id: Option<RunId>,
 }
 
 impl Order {
     async fn start(&self, body: &Bytes) -> Result<Execution, ApiError> {
         let engine = &self.service.engine;
-        let request = reader::execute(body, &self.service.execute_rules)
+        let mut request = reader::execute(body, &self.service.execute_rules)
             .inspect_err(|_| engine.touch(&self.account, &self.id))?;
+        request.run_id.clone_from(&self.run_id);
         engine.execute(&self.account, &self.id, request).await.map_err(|error| self.fault(error))
     }
 

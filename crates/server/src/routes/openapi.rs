@@ -2,13 +2,15 @@
 
 use std::sync::LazyLock;
 
-use api::{Done, ErrorBody, ErrorCode, ErrorObject};
+use api::{Done, ErrorBody, ErrorCode, ErrorObject, EventBody, EventKinds, RuntimeEvent};
 use axum::http::Method;
 use axum::response::Response;
 use bytes::Bytes;
 use utoipa::OpenApi;
 
-use super::{create, execute, files, get, health, list, network, pause, resume, rule, terminate, view};
+use super::{
+    create, events, execute, files, get, health, list, network, pause, post_events, resume, rule, terminate, view,
+};
 use crate::layers::Access;
 use crate::openapi::{self, Needs};
 
@@ -22,16 +24,18 @@ use crate::openapi::{self, Needs};
     ),
     paths(
         create::create, list::list, get::get, pause::pause, resume::resume, terminate::terminate,
-        execute::execute, network::get, network::change, health::health, openapi,
+        execute::execute, events::of_account, events::of_sandbox, post_events::post, network::get, network::change,
+        health::health, openapi,
         files::read::read, files::write::write, files::delete::delete, files::list::list, files::stat::stat,
         files::exists::exists, files::mkdir::mkdir, files::relocate::relocate, files::pack::pack, files::unpack::unpack
     ),
-    components(schemas(ErrorBody, ErrorObject, ErrorCode, Done)),
+    components(schemas(ErrorBody, ErrorObject, ErrorCode, Done, RuntimeEvent, EventBody, EventKinds)),
     tags(
         (name = "Sandboxes", description = "Their life, from create to terminate."),
         (name = "Commands", description = "Work inside of a sandbox."),
         (name = "Network", description = "What a sandbox may reach, and what it sent and received."),
         (name = "Files", description = "Files of a sandbox, as its root sees them. Every parameter is in the query; a body is content."),
+        (name = "Events", description = "What happened, as a list or as a stream, and what a client says of its run."),
         (name = "Service", description = "The service itself.")
     )
 )]

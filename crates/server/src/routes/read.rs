@@ -1,6 +1,6 @@
 //! Reads what the socket brings, bounded: a body, and the sandbox that a path names.
 
-use api::{ErrorCode, SandboxId};
+use api::{ErrorCode, RunId, SandboxId};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use bytes::Bytes;
@@ -14,6 +14,20 @@ pub async fn json_body(headers: &HeaderMap, body: Body, room: Growing) -> Result
     let body = whole_body(headers, body, room).await?;
     reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))?;
     Ok(body)
+}
+
+const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
+
+/// The run that a request belongs to, if it names one.
+pub fn run_id(headers: &HeaderMap) -> Result<Option<RunId>, ApiError> {
+    let refuse =
+        |message: String| ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "X-Run-Id");
+    let mut found = values(headers, RUN_ID);
+    let Some(value) = found.next() else { return Ok(None) };
+    if found.next().is_some() {
+        return Err(refuse("header X-Run-Id was sent more than once; allowed is one".to_owned()));
+    }
+    rules::run_header(value).map(Some).map_err(|error| refuse(error.to_string()))
 }
 
 /// All values of a header, as bytes.

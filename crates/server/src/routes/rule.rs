@@ -42,6 +42,7 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
         "/docs/openapi.json" => ("/docs/openapi.json", Kind::Open),
         "/v1/openapi.json" => ("/v1/openapi.json", Kind::Keyed(&["GET"], Endpoint::Other)),
         "/v1/sandboxes" => ("/v1/sandboxes", Kind::Keyed(&["GET", "POST"], Endpoint::Sandboxes)),
+        "/v1/events" => ("/v1/events", Kind::Keyed(&["GET"], Endpoint::Other)),
         _ => {
             let rest = path.strip_prefix("/v1/sandboxes/")?;
             // As the router has it: between two slashes even nothing is an id, if one that names no sandbox.
@@ -57,6 +58,9 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
                     return file_route(files);
                 }
                 Some((_, "execute")) => ("/v1/sandboxes/{id}/execute", post(Endpoint::Execute)),
+                Some((_, "events")) => {
+                    ("/v1/sandboxes/{id}/events", Kind::Keyed(&["GET", "POST"], Endpoint::Other))
+                }
                 Some(_) => return None,
             }
         }

@@ -1,12 +1,13 @@
 //! From the records of the engine and the store to what the interface shows.
 
-use api::{SandboxItem, SandboxView, Times, Timestamp};
+use api::{EventId, RuntimeEvent, SandboxItem, SandboxView, Times, Timestamp};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use rules::TimeMs;
 use serde::Serialize;
-use store::{SandboxRecord, SandboxSummary};
+use serde_json::Value;
+use store::{Event, SandboxRecord, SandboxSummary};
 
 use crate::error::ApiError;
 
@@ -35,6 +36,24 @@ fn times(
         paused: shown(paused),
         terminated: shown(terminated),
     }
+}
+
+/// An event as lists and streams show it.
+pub fn event(event: Event) -> Result<RuntimeEvent, ApiError> {
+    let kind = event.kind.parse();
+    let kind = kind.map_err(|_| ApiError::internal(format!("an event of the kind {:?}", event.kind)))?;
+    let data = match event.data {
+        Value::Object(data) => data,
+        other => return Err(ApiError::internal(format!("an event with the data {other}"))),
+    };
+    Ok(RuntimeEvent {
+        id: EventId(event.sequence),
+        timestamp: event.at.into(),
+        kind,
+        sandbox_id: event.sandbox,
+        run_id: event.run,
+        data,
+    })
 }
 
 /// The JSON of a body.

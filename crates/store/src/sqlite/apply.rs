@@ -5,6 +5,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::trouble::{Outcome, Trouble};
 use super::{keys, rows};
+use crate::followers::Told;
 use crate::{Batch, Committed, NewEvent, SandboxRecord, StoreError, Write};
 
 pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed> {
@@ -158,9 +159,30 @@ pub(super) fn remove(connection: &Connection, stored: &Stored) -> Outcome<()> {
 }
 
 fn append(connection: &Connection, event: &NewEvent) -> Outcome<u64> {
-    let sql = "INSERT INTO events (sandbox, account, at, kind, data) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let at = rows::integer(event.at.0)?;
-    let values = params![event.sandbox.as_str(), event.account, at, event.kind, event.data.to_string()];
+    let sql = "INSERT INTO events (sandbox, account, at, kind, data, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let (at, data) = (rows::integer(event.at.0)?, event.data.to_string());
+    let values = params![event.sandbox.as_str(), event.account, at, event.kind, data, event.run];
     let sequence = connection.prepare_cached(sql)?.insert(values)?;
     rows::unsigned(sequence)
+}
+
+/// Lines of the journal by their numbers. Those that became events before are passed over.
+pub(super) fn notes(connection: &Connection, notes: &[(u64, NewEvent)]) -> Outcome<Vec<Told>> {
+    let applied = applied(connection)?;
+    let mut told = Vec::with_capacity(notes.len());
+    for (_, event) in notes.iter().filter(|(number, _)| *number > applied) {
+        let sequence = append(connection, event)?;
+        told.push(Told { account: event.account.clone(), sandbox: event.sandbox.clone(), sequence });
+    }
+    if let Some((last, _)) = notes.last() {
+        let sql = "UPDATE event_notes SET applied = max(applied, ?1)";
+        connection.prepare_cached(sql)?.execute([rows::integer(*last)?])?;
+    }
+    Ok(told)
+}
+
+/// The number of the last line of the journal that became an event.
+pub(super) fn applied(connection: &Connection) -> Outcome<u64> {
+    let mut statement = connection.prepare_cached("SELECT applied FROM event_notes")?;
+    rows::unsigned(statement.query_row([], |row| row.get(0))?)
 }

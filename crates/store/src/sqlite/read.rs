@@ -27,7 +27,8 @@ pub(super) fn events(
     limit: u32,
 ) -> Outcome<Vec<Event>> {
     let Ok(after) = i64::try_from(after) else { return Ok(Vec::new()) };
-    let sql = "SELECT sequence, sandbox, account, at, kind, data FROM events INDEXED BY events_of_a_sandbox
+    let sql =
+        "SELECT sequence, sandbox, account, at, kind, data, run FROM events INDEXED BY events_of_a_sandbox
                WHERE sandbox = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
     all(connection, sql, params![sandbox.as_str(), after, limit.min(MAX_PAGE)], rows::event)
 }

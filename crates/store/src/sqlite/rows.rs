@@ -51,7 +51,7 @@ pub(super) fn summary(row: &Row<'_>) -> Outcome<SandboxSummary> {
     })
 }
 
-/// From `sequence, sandbox, account, at, kind, data`.
+/// From `sequence, sandbox, account, at, kind, data, run`.
 pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
     let sandbox: String = row.get(1)?;
     let data: String = row.get(5)?;
@@ -61,6 +61,7 @@ pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
         account: row.get(2)?,
         at: time(row, 3)?,
         kind: row.get(4)?,
+        run: row.get(6)?,
         data: serde_json::from_str(&data).map_err(|error| Trouble::content("data of an event", error))?,
     })
 }

@@ -13,8 +13,9 @@ fn database() -> (tempfile::TempDir, Arc<PathBuf>) {
 }
 
 fn store_on(connection: Connection, path: &Arc<PathBuf>) -> SqliteStore {
-    let writer = Writer::start(connection, Arc::clone(path)).unwrap();
-    SqliteStore { readers: Readers::new(Arc::clone(path)), writer: Mutex::new(Some(writer)) }
+    let followers = Arc::<Followers>::default();
+    let writer = Writer::start(connection, Arc::clone(path), Arc::clone(&followers), None).unwrap();
+    SqliteStore { readers: Readers::new(Arc::clone(path)), writer: Mutex::new(Some(writer)), followers }
 }
 
 fn check(path: &PathBuf) -> String {
@@ -124,7 +125,8 @@ async fn a_second_open_waits_for_nobody_and_disturbs_nobody() {
     let other = Connection::open(&*path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = std::time::Instant::now();
-    let second = SqliteStore::open(&*path).unwrap();
+    let second = SqliteStore::open_beside(&*path).unwrap();
+    assert!(second.note(event(1, "exec.completed", TimeMs(1))).is_err());
     assert_eq!((second.living().await.unwrap(), second.keys().await.unwrap()), (vec![record(1)], vec![]));
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     other.execute_batch("ROLLBACK").unwrap();
@@ -218,6 +220,140 @@ async fn lists_walk_along_indexes() {
         // The twenty of the page are put in order at the end.
         assert_eq!((sorts, scans), (1, 0), "{plan}");
     }
+}
+
+/// The bound on events at a million rests on this.
+#[tokio::test]
+async fn events_are_found_along_indexes() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(1)))).await.unwrap();
+    let connection = Connection::open(&*path).unwrap();
+    let of = |kinds: &[&str]| EventFilter {
+        account: "acme".to_owned(),
+        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+        ..EventFilter::default()
+    };
+    let timed = EventFilter { since: Some(TimeMs(1)), ..of(&[]) };
+    let run = EventFilter { run: Some("run".to_owned()), ..of(&["a", "b"]) };
+    for (filter, walk, merged) in [
+        (of(&[]), "USING COVERING INDEX events_of_an_account (account=? AND sequence>?", 0),
+        (timed, "USING COVERING INDEX events_of_an_account (account=? AND sequence>?", 0),
+        (of(&["a"]), "USING COVERING INDEX events_of_a_kind (account=? AND kind=? AND sequence>?", 0),
+        (of(&["a", "b"]), "USING COVERING INDEX events_of_a_kind (account=? AND kind=? AND sequence>?", 1),
+        (
+            EventFilter { sandbox: Some(record(1).id), ..of(&[]) },
+            "events_of_a_sandbox (sandbox=? AND rowid>?",
+            0,
+        ),
+        (
+            EventFilter { sandbox: Some(record(1).id), ..of(&["a"]) },
+            "events_of_a_kind_of_a_sandbox (sandbox=? AND kind=? AND sequence>?",
+            0,
+        ),
+        (run, "events_of_a_run (account=? AND run=? AND sequence>?", 0),
+    ] {
+        for order in [crate::EventOrder::OldestFirst, crate::EventOrder::NewestFirst] {
+            let page = EventPage { limit: 20, order, ..EventPage::default() };
+            let plan = events::plan(&connection, &filter, page).unwrap();
+            assert!(plan.contains(walk), "{plan}");
+            // Nobody walks all events or sorts them; what two walks brought, a page each at most, is put in order and merged.
+            assert_eq!(plan.matches("MERGE").count(), merged, "{plan}");
+            assert_eq!(plan.matches("TEMP B-TREE").count(), 2 * merged, "{plan}");
+            assert!(!plan.contains("SCAN events"), "{plan}");
+        }
+    }
+}
+
+fn noted(path: &Path) -> PathBuf {
+    journal::path_of(path)
+}
+
+async fn times(store: &SqliteStore) -> Vec<u64> {
+    let events = store.events(&record(1).id, 0, 1000).await.unwrap();
+    events.into_iter().map(|event| event.at.0).collect()
+}
+
+/// As a process leaves them that was killed, at each place where it can be.
+#[tokio::test]
+async fn notes_that_a_death_left_become_events_once() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    store.note(event(1, "exec.completed", TimeMs(1))).unwrap();
+    store.close().await;
+    let moved = std::fs::read(noted(&path)).unwrap();
+    // Written and not moved; the last is cut off.
+    let journal = Journal::open(&path, 1).unwrap();
+    journal.append(&event(1, "exec.completed", TimeMs(2))).unwrap();
+    journal.append(&event(1, "exec.completed", TimeMs(3))).unwrap();
+    drop(journal);
+    let written = std::fs::read(noted(&path)).unwrap();
+    assert!(written.starts_with(&moved));
+    std::fs::write(noted(&path), &written[..written.len() - 5]).unwrap();
+    let store = SqliteStore::open(&*path).unwrap();
+    store.note(event(1, "exec.completed", TimeMs(4))).unwrap();
+    let mut heard = store.follow(Topic::Sandbox(record(1).id));
+    while times(&store).await.len() < 3 {
+        heard.changed().await.unwrap();
+    }
+    assert_eq!(times(&store).await, [1, 2, 4]);
+    store.close().await;
+    // Moved, and the journal not emptied.
+    let store = SqliteStore::open(&*path).unwrap();
+    store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(5)))).await.unwrap();
+    assert_eq!(times(&store).await, [1, 2, 4, 5]);
+    store.close().await;
+    // A host lost its power: the journal has less, or something else, than it had.
+    for content in [&b""[..], b"\0\0\0\0\0\n\0", b"7 [1]\n", b"\xff\n", &moved] {
+        std::fs::write(noted(&path), content).unwrap();
+        let store = SqliteStore::open(&*path).unwrap();
+        let before = times(&store).await.len();
+        store.note(event(1, "exec.completed", TimeMs(9))).unwrap();
+        store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(9)))).await.unwrap();
+        assert_eq!(times(&store).await.len(), before + 1, "{content:?}");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn the_journal_stays_short_under_load() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    for number in 0..20_000 {
+        store.note(event(1, "exec.completed", TimeMs(number))).unwrap();
+        if number % 1000 == 999 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(20_000)))).await.unwrap();
+    let length = std::fs::metadata(noted(&path)).unwrap().len();
+    assert!(length < 1 << 20, "{length} bytes");
+    let page = EventPage { limit: 1, ..EventPage::default() };
+    let filter = EventFilter { account: "acme".to_owned(), ..EventFilter::default() };
+    assert_eq!(store.list_events(&filter, page).await.unwrap().total, 20_001);
+}
+
+/// A disk that is full for a while keeps notes waiting and loses none.
+#[tokio::test]
+async fn notes_wait_for_a_disk_that_is_full() {
+    let (_directory, path) = database();
+    let connection = file::open(&path).unwrap();
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    connection.query_row(&format!("PRAGMA max_page_count = {}", pages + 5), [], |_| Ok(())).unwrap();
+    let journal = Arc::new(Journal::open(&path, 0).unwrap());
+    let followers = Arc::<Followers>::default();
+    let writer = Writer::start(connection, Arc::clone(&path), followers, Some(Arc::clone(&journal))).unwrap();
+    for number in 0..2000 {
+        writer.note(&event(1, "exec.completed", TimeMs(number))).unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!journal.is_empty());
+    drop(writer);
+    let store = SqliteStore::open(&*path).unwrap();
+    store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(1)))).await.unwrap();
+    let filter = EventFilter { account: "acme".to_owned(), ..EventFilter::default() };
+    let page = EventPage { limit: 1, ..EventPage::default() };
+    assert_eq!(store.list_events(&filter, page).await.unwrap().total, 2001);
 }
 
 #[tokio::test]

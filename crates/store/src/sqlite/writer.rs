@@ -1,4 +1,5 @@
-//! The one thread that writes. All jobs that wait become one transaction, so that many callers share one fsync.
+//! The one thread that writes. All jobs that wait become one transaction, so that many callers share one fsync. Notes come
+//! first in each: events have their numbers in the order in which they were noted and committed.
 //!
 //! Each job has a savepoint of its own: one that is refused leaves no trace and does not disturb the others. If the
 //! transaction as a whole cannot be committed, every job in it is told so and nothing of it can be seen.
@@ -12,10 +13,13 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Checkpointer;
+use super::journal::{Journal, Part};
+use super::noter::{Moved, Noter};
 use super::purge::{Purged, Target};
 use super::trouble::{Outcome, Trouble};
 use super::{apply, purge};
-use crate::{Batch, Committed, StoreError};
+use crate::followers::{Followers, Told};
+use crate::{Batch, Committed, NewEvent, StoreError, Write};
 
 /// Jobs that may wait; more callers wait to be let in.
 const QUEUE: usize = 1024;
@@ -25,8 +29,19 @@ const GROUP: usize = 256;
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(super) enum Job {
-    Commit { batch: Batch, reply: Reply<Committed> },
-    Purge { before: TimeMs, target: Target, reply: Reply<Purged> },
+    Commit {
+        batch: Batch,
+        reply: Reply<Committed>,
+    },
+    Purge {
+        before: TimeMs,
+        target: Target,
+        reply: Reply<Purged>,
+    },
+    /// Nothing but what comes first in every transaction.
+    Notes {
+        reply: Reply<()>,
+    },
 }
 
 /// The owner of the thread.
@@ -35,17 +50,35 @@ pub(super) struct Writer {
     /// `None` only while it is dropped.
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    /// `None` beside a daemon, whose journal it is; and while it is dropped.
+    noter: Option<Noter>,
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, path: Arc<PathBuf>) -> Result<Self, StoreError> {
+    pub(super) fn start(
+        connection: Connection,
+        path: Arc<PathBuf>,
+        followers: Arc<Followers>,
+        journal: Option<Arc<Journal>>,
+    ) -> Result<Self, StoreError> {
         let checkpointer = Checkpointer::start(&path)?;
         let (queue, jobs) = mpsc::channel(QUEUE);
+        let noted = journal.clone();
+        let (told, unmoved) = (Vec::new(), None);
+        let writing = Thread { connection, path, checkpointer, followers, journal, told, unmoved };
         let thread = Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || Thread { connection, path, checkpointer }.run(jobs))
+            .spawn(move || writing.run(jobs))
             .map_err(|error| StoreError::failed("cannot start the store's writer thread", error))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        let asked = queue.clone();
+        let noter = noted.map(|journal| Noter::start(journal, move || move_notes(&asked))).transpose()?;
+        Ok(Self { queue: Some(queue), thread: Some(thread), noter })
+    }
+
+    pub(super) fn note(&self, event: &NewEvent) -> Result<(), StoreError> {
+        let reason = "the journal belongs to the daemon that has the database open";
+        let noter = self.noter.as_ref().ok_or_else(|| StoreError::failed("cannot note an event", reason))?;
+        noter.note(event)
     }
 
     pub(super) fn queue(&self) -> mpsc::Sender<Job> {
@@ -57,6 +90,8 @@ impl Writer {
 impl Drop for Writer {
     /// Ends when all that was sent is done.
     fn drop(&mut self) {
+        // It holds a sender of the queue.
+        self.noter = None;
         self.queue = None;
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was told to its callers: their replies were dropped.
@@ -69,6 +104,12 @@ struct Thread {
     connection: Connection,
     path: Arc<PathBuf>,
     checkpointer: Checkpointer,
+    followers: Arc<Followers>,
+    journal: Option<Arc<Journal>>,
+    /// Events of the transaction that is under way.
+    told: Vec<Told>,
+    /// Why notes of this transaction did not become events.
+    unmoved: Option<StoreError>,
 }
 
 /// A job that is done but not yet durable. Calling it answers; with an error if the commit failed.
@@ -84,6 +125,10 @@ impl Thread {
             }
             self.write(group);
         }
+        if self.journal.as_ref().is_some_and(|journal| !journal.is_empty()) {
+            // What this leaves the next start finds.
+            self.write(Vec::new());
+        }
     }
 
     fn write(&mut self, group: Vec<Job>) {
@@ -93,21 +138,67 @@ impl Thread {
             group.into_iter().for_each(|job| job.refuse(error.clone()));
             return;
         }
+        self.told.clear();
+        let moved = self.move_notes();
         let answers: Vec<Answer> = group.into_iter().map(|job| self.one(job)).collect();
         let failure = self.connection.execute_batch("COMMIT").err().map(|error| {
             // If SQLite has rolled back already, this says so and changes nothing.
             let _ = self.connection.execute_batch("ROLLBACK");
             Trouble::from(error).explain(&self.path, "cannot commit")
         });
+        if failure.is_none() {
+            if let (Some(journal), Some(part)) = (&self.journal, &moved) {
+                journal.moved(part);
+            }
+            self.followers.tell(&self.told);
+        }
         answers.into_iter().for_each(|answer| answer(failure.as_ref()));
         self.checkpointer.written(count);
     }
 
-    fn one(&self, job: Job) -> Answer {
+    /// Makes events of the notes that wait.
+    fn move_notes(&mut self) -> Option<Part> {
+        self.unmoved = None;
+        let journal = self.journal.clone()?;
+        let mut told = Vec::new();
+        let moved = match journal.part() {
+            Ok(None) => return None,
+            Ok(Some(part)) => self
+                .in_savepoint(|connection| {
+                    told = apply::notes(connection, &part.notes)?;
+                    Ok(())
+                })
+                .map(|()| part),
+            Err(error) => Err(StoreError::failed("cannot read the journal of events", error)),
+        };
+        match moved {
+            Ok(part) => {
+                self.told.extend(told);
+                Some(part)
+            }
+            Err(error) => {
+                self.unmoved = Some(error);
+                None
+            }
+        }
+    }
+
+    fn one(&mut self, job: Job) -> Answer {
         match job {
             Job::Commit { batch, reply } => {
-                answer(self.in_savepoint(|connection| apply::batch(connection, batch)), reply)
+                let events = events_of(&batch);
+                let result = self.in_savepoint(|connection| apply::batch(connection, batch));
+                if let Ok(committed) = &result {
+                    let numbered = events.into_iter().zip(&committed.event_sequences);
+                    self.told.extend(numbered.map(|((account, sandbox), sequence)| Told {
+                        account,
+                        sandbox,
+                        sequence: *sequence,
+                    }));
+                }
+                answer(result, reply)
             }
+            Job::Notes { reply } => answer(self.unmoved.clone().map_or(Ok(()), Err), reply),
             Job::Purge { before, target, reply } => {
                 answer(self.in_savepoint(|connection| purge::some(connection, before, target)), reply)
             }
@@ -137,8 +228,31 @@ impl Job {
         match self {
             Self::Commit { reply, .. } => drop(reply.send(Err(error))),
             Self::Purge { reply, .. } => drop(reply.send(Err(error))),
+            Self::Notes { reply } => drop(reply.send(Err(error))),
         }
     }
+}
+
+/// Asks the writer to move notes, from a thread of its own.
+fn move_notes(queue: &mpsc::Sender<Job>) -> Moved {
+    let (reply, answer) = oneshot::channel();
+    if queue.blocking_send(Job::Notes { reply }).is_err() {
+        return Moved::NeverMore;
+    }
+    match answer.blocking_recv() {
+        Ok(Ok(())) => Moved::All,
+        Ok(Err(_)) => Moved::NotYet,
+        Err(_) => Moved::NeverMore,
+    }
+}
+
+/// Whose events a batch has, in its order.
+fn events_of(batch: &Batch) -> Vec<(String, api::SandboxId)> {
+    let event = |write: &Write| match write {
+        Write::AppendEvent(event) => Some((event.account.clone(), event.sandbox.clone())),
+        _ => None,
+    };
+    batch.writes().iter().filter_map(event).collect()
 }
 
 fn answer<T: 'static>(result: Result<T, StoreError>, reply: Reply<T>) -> Answer {

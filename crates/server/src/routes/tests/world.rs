@@ -104,6 +104,7 @@ impl World {
             paused_retention_ms: 0,
             terminated_retention_ms: 0,
             slots: 100,
+            prices: Default::default(),
         };
         let kept: Arc<dyn Store> = Arc::new(store.clone());
         let template =

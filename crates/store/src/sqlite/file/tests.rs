@@ -64,7 +64,7 @@ fn a_newer_database_is_left_alone() {
     let error = open(&path).unwrap_err();
     assert_eq!(error, StoreError::TooNew { path, found: 9, known });
     assert!(
-        error.to_string().contains("has version 9 and this program knows up to 2; run the newer program")
+        error.to_string().contains("has version 9 and this program knows up to 3; run the newer program")
     );
 }
 
@@ -72,14 +72,15 @@ fn a_newer_database_is_left_alone() {
 fn a_failed_migration_leaves_the_version_before_and_can_be_repeated() {
     let (_directory, path) = database();
     let mut connection = open(&path).unwrap();
-    let broken = [MIGRATIONS[0], MIGRATIONS[1], "CREATE TABLE two (a); CREATE TABLE two (a);"];
+    let broken = [MIGRATIONS[0], MIGRATIONS[1], MIGRATIONS[2], "CREATE TABLE two (a); CREATE TABLE two (a);"];
     let error = migrate(&mut connection, &path, &broken).unwrap_err();
     assert!(error.to_string().contains("table two already exists"), "{error}");
-    assert_eq!(pragma(&connection, "user_version").unwrap(), 2);
-    let mended = [MIGRATIONS[0], MIGRATIONS[1], "CREATE TABLE two (a);", "CREATE TABLE three (a);"];
+    assert_eq!(pragma(&connection, "user_version").unwrap(), 3);
+    let mended =
+        [MIGRATIONS[0], MIGRATIONS[1], MIGRATIONS[2], "CREATE TABLE two (a);", "CREATE TABLE three (a);"];
     migrate(&mut connection, &path, &mended).unwrap();
-    assert_eq!(pragma(&connection, "user_version").unwrap(), 4);
-    assert!(matches!(migrate(&mut connection, &path, &MIGRATIONS), Err(StoreError::TooNew { found: 4, .. })));
+    assert_eq!(pragma(&connection, "user_version").unwrap(), 5);
+    assert!(matches!(migrate(&mut connection, &path, &MIGRATIONS), Err(StoreError::TooNew { found: 5, .. })));
 }
 
 /// What version 1 wrote, in its own words: a sandbox of each kind with metadata and events.
@@ -101,7 +102,7 @@ const OF_VERSION_1: &str = r#"
 #[tokio::test]
 async fn a_database_of_version_1_comes_along_with_all_it_holds() {
     use crate::conformance::{answer, key};
-    use crate::{Batch, Filter, Page, SqliteStore, Store, Write};
+    use crate::{Batch, EventFilter, EventPage, Filter, Page, SqliteStore, Store, Write};
 
     let (_directory, path) = database();
     create(&path).unwrap();
@@ -114,6 +115,8 @@ async fn a_database_of_version_1_comes_along_with_all_it_holds() {
     // The daemon of that version still runs, and goes on writing.
     let store = SqliteStore::open(&path).unwrap();
     connection.execute_batch("UPDATE sandboxes SET revision = 2 WHERE row = 1").unwrap();
+    let event = "INSERT INTO events (sandbox, account, at, kind, data) VALUES ('sb_0000000001', 'acme', 1, 'sandbox.paused', '{}')";
+    connection.execute_batch(event).unwrap();
     drop(connection);
     let [running] = store.living().await.unwrap().try_into().unwrap();
     assert_eq!(
@@ -133,12 +136,19 @@ async fn a_database_of_version_1_comes_along_with_all_it_holds() {
         assert_eq!((found, listing.total), (ids.to_vec(), ids.len() as u64));
     }
     assert_eq!(store.events(&running.id, 0, 9).await.unwrap()[0].kind, "sandbox.created");
+    let filter = EventFilter { account: "acme".to_owned(), ..EventFilter::default() };
+    let page = EventPage { limit: 9, ..EventPage::default() };
+    let listing = store.list_events(&filter, page).await.unwrap();
+    assert_eq!(
+        (listing.total, listing.items[2].kind.as_str(), listing.items[0].run.as_str()),
+        (3, "sandbox.paused", "")
+    );
     // And it has what is new.
     let batch = Batch::new().with(Write::PutKey(Box::new(key(1)))).remember(answer(1));
     store.commit(batch).await.unwrap();
     store.close().await;
     let connection = open(&path).unwrap();
-    assert_eq!(pragma(&connection, "user_version").unwrap(), 2);
+    assert_eq!(pragma(&connection, "user_version").unwrap(), 3);
     let check: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
     let store = SqliteStore::open(&path).unwrap();

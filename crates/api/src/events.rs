@@ -1,0 +1,313 @@
+//! Events: what happened to a sandbox, and what a client says of its run (sections 2.10 and 6.3).
+//!
+//! The server makes these from what it keeps; clients read them, and post those of an agent and of its costs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{Pagination, SandboxId, Timestamp};
+
+/// Declares the kinds once: as they are named and as they are written.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What happened.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum EventKind {
+            $($(#[$doc])* #[serde(rename = $text)] $name,)*
+        }
+
+        impl EventKind {
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    SandboxCreated = "sandbox.created",
+    SandboxStarted = "sandbox.started",
+    SandboxPaused = "sandbox.paused",
+    SandboxResumed = "sandbox.resumed",
+    SandboxTerminated = "sandbox.terminated",
+    SandboxError = "sandbox.error",
+    ExecStarted = "exec.started",
+    ExecCompleted = "exec.completed",
+    ExecStreamed = "exec.streamed",
+    ExecError = "exec.error",
+    FileCreated = "file.created",
+    FileRead = "file.read",
+    FileDeleted = "file.deleted",
+    FileError = "file.error",
+    PortExposed = "port.exposed",
+    PortClosed = "port.closed",
+    AgentThinking = "agent.thinking",
+    AgentToolCall = "agent.tool_call",
+    AgentToolResult = "agent.tool_result",
+    AgentError = "agent.error",
+    CostRuntime = "cost.runtime",
+    CostLlm = "cost.llm",
+}
+
+/// No kind of event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no kind of event")]
+pub struct UnknownEventKind;
+
+impl FromStr for EventKind {
+    type Err = UnknownEventKind;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or(UnknownEventKind)
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Identifies an event: `ev_` and a number of 16 digits. A later event has a greater id, as a number and as a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^ev_[0-9]{16}$", example = "ev_0000000000000042"))]
+#[serde(try_from = "String", into = "String")]
+pub struct EventId(pub u64);
+
+/// What a text lacks to be the id of an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("an event's id is 'ev_' and 16 digits, such as 'ev_0000000000000042'")]
+pub struct BadEventId;
+
+const ID_PREFIX: &str = "ev_";
+const ID_DIGITS: usize = 16;
+
+impl FromStr for EventId {
+    type Err = BadEventId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix(ID_PREFIX).ok_or(BadEventId)?;
+        if digits.len() != ID_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(BadEventId);
+        }
+        digits.parse().map(Self).map_err(|_| BadEventId)
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{ID_PREFIX}{:0ID_DIGITS$}", self.0)
+    }
+}
+
+impl TryFrom<String> for EventId {
+    type Error = BadEventId;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<EventId> for String {
+    fn from(id: EventId) -> Self {
+        id.to_string()
+    }
+}
+
+/// Names a run: whatever a client does that belongs together, over as many sandboxes as it likes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, pattern = r"^[\x21-\x7e]{1,128}$", example = "run_7"))]
+#[serde(try_from = "String", into = "String")]
+pub struct RunId(String);
+
+/// What a text lacks to name a run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a run's id is 1 to 128 visible ASCII characters")]
+pub struct BadRunId;
+
+impl RunId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for RunId {
+    type Err = BadRunId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fits = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if fits { Ok(Self(text.to_owned())) } else { Err(BadRunId) }
+    }
+}
+
+impl TryFrom<String> for RunId {
+    type Error = BadRunId;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<RunId> for String {
+    fn from(id: RunId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeEvent {
+    pub id: EventId,
+    /// When it happened.
+    pub timestamp: Timestamp,
+    #[serde(rename = "type")]
+    pub kind: EventKind,
+    pub sandbox_id: SandboxId,
+    /// The run it belongs to; empty where it belongs to none.
+    #[cfg_attr(feature = "openapi", schema(example = "run_7"))]
+    pub run_id: String,
+    /// By the kind; see `docs/events.md`.
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::event_data))]
+    pub data: Map<String, Value>,
+}
+
+/// A page of events, in the order of their ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EventList {
+    pub data: Vec<RuntimeEvent>,
+    pub pagination: Pagination,
+}
+
+/// An event as a client posts it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct EventBody {
+    /// `agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error` or `cost.llm`.
+    #[serde(rename = "type")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::posted_kind))]
+    pub kind: EventKind,
+    pub run_id: RunId,
+    /// At most 16 KiB as JSON.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::event_data, required = false))]
+    pub data: Map<String, Value>,
+    /// When it happened; now where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::moment, required = false))]
+    pub timestamp: Option<Timestamp>,
+}
+
+/// What posting events answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EventsRecorded {
+    /// How many.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
+    pub recorded: u32,
+}
+
+/// A time in a request, as its schema.
+#[cfg(feature = "openapi")]
+pub struct Moment;
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Moment {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        crate::schema::moment()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Moment {}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for EventKind {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        crate::schema::kind(Self::ALL.iter().map(|kind| kind.as_str()))
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for EventKind {}
+
+/// What a list of events can be filtered by, as its schema.
+#[cfg(feature = "openapi")]
+pub struct EventKinds;
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for EventKinds {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        crate::schema::kinds(EventKind::ALL.iter().map(|kind| kind.as_str()))
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for EventKinds {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_ordered_as_texts_and_read_strictly() {
+        let ids = [0, 9, 10, 999, 9_999_999_999_999_999].map(EventId);
+        for pair in ids.windows(2) {
+            assert!(pair[0].to_string() < pair[1].to_string());
+        }
+        for id in ids {
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        for text in
+            ["", "ev_", "42", "ev_42", "ev_00000000000000042", "ev_000000000000004x", "ev_+000000000000042"]
+        {
+            assert_eq!(text.parse::<EventId>(), Err(BadEventId), "{text}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_written_as_they_are_named() {
+        assert_eq!(EventKind::ALL.len(), 22);
+        for kind in EventKind::ALL {
+            assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));
+            assert_eq!(kind.as_str().parse(), Ok(*kind));
+        }
+        assert_eq!("exec".parse::<EventKind>(), Err(UnknownEventKind));
+    }
+
+    #[test]
+    fn an_event_has_the_fields_of_the_record() {
+        let json = r#"{"id":"ev_0000000000000042","timestamp":"2026-01-02T03:04:05.678Z","type":"exec.completed","sandboxId":"sb_aaaaaaaa","runId":"","data":{"command":"true","durationMs":3}}"#;
+        let event: RuntimeEvent = serde_json::from_str(json).unwrap();
+        assert_eq!((event.id, event.kind), (EventId(42), EventKind::ExecCompleted));
+        assert_eq!(serde_json::to_string(&event).unwrap(), json);
+    }
+
+    #[test]
+    fn runs_have_names_that_fit_into_a_header() {
+        for text in ["r", "run_7", &"x".repeat(128)] {
+            assert_eq!(text.parse::<RunId>().unwrap().as_str(), text);
+        }
+        for text in ["", "a b", "ü", "a\n", &"x".repeat(129)] {
+            assert_eq!(text.parse::<RunId>(), Err(BadRunId), "{text}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Those who wait for events, by whose events they are: only they are woken.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use api::SandboxId;
+use tokio::sync::watch;
+
+use crate::Topic;
+
+/// Topics that somebody waits for; one that nobody waits for any more goes at the next look at it.
+#[derive(Debug, Default)]
+pub(crate) struct Followers {
+    topics: Mutex<HashMap<Topic, watch::Sender<u64>>>,
+}
+
+/// An event that can be read from now on.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) account: String,
+    pub(crate) sandbox: SandboxId,
+    pub(crate) sequence: u64,
+}
+
+impl Followers {
+    pub(crate) fn follow(&self, topic: Topic) -> watch::Receiver<u64> {
+        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        topics.retain(|_, sender| sender.receiver_count() > 0);
+        topics.entry(topic).or_insert_with(|| watch::Sender::new(0)).subscribe()
+    }
+
+    pub(crate) fn tell(&self, events: &[Told]) {
+        if events.is_empty() {
+            return;
+        }
+        let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if topics.is_empty() {
+            return;
+        }
+        for Told { account, sandbox, sequence } in events {
+            for topic in [Topic::Account(account.clone()), Topic::Sandbox(sandbox.clone())] {
+                if let Some(sender) = topics.get(&topic) {
+                    sender.send_replace(*sequence);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Events of the store in memory, looked at one by one.
+
+use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE};
+
+pub(super) fn list(events: &[Event], filter: &EventFilter, page: EventPage) -> EventListing {
+    let fitting: Vec<&Event> = events.iter().filter(|event| fits(filter, event)).collect();
+    let total = fitting.len() as u64;
+    let mut within: Vec<&Event> = fitting
+        .into_iter()
+        .filter(|event| page.after.is_none_or(|after| event.sequence > after))
+        .filter(|event| page.before.is_none_or(|before| event.sequence < before))
+        .collect();
+    if page.order == EventOrder::NewestFirst {
+        within.reverse();
+    }
+    let limit = page.limit.min(MAX_PAGE) as usize;
+    let offset = usize::try_from(page.offset).unwrap_or(usize::MAX);
+    let more = within.len() > offset.saturating_add(limit);
+    let items = within.into_iter().skip(offset).take(limit).cloned().collect();
+    EventListing { items, total, more }
+}
+
+pub(super) fn after(
+    events: &[Event],
+    filter: &EventFilter,
+    after: u64,
+    limit: u32,
+    last: u64,
+) -> (Vec<Event>, u64) {
+    let page = EventPage { after: Some(after), limit, ..EventPage::default() };
+    let EventListing { items, more, .. } = list(events, filter, page);
+    let upto = if more { items.last().map_or(after, |event| event.sequence) } else { last.max(after) };
+    (items, upto)
+}
+
+fn fits(filter: &EventFilter, event: &Event) -> bool {
+    event.account == filter.account
+        && filter.sandbox.as_ref().is_none_or(|sandbox| *sandbox == event.sandbox)
+        && (filter.kinds.is_empty() || filter.kinds.contains(&event.kind))
+        && filter.run.as_ref().is_none_or(|run| *run == event.run)
+        && filter.since.is_none_or(|since| event.at >= since)
+        && filter.until.is_none_or(|until| event.at < until)
+}

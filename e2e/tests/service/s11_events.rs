@@ -1,0 +1,220 @@
+//! Events as lists, and those that clients post.
+
+use std::collections::BTreeSet;
+
+use e2e::service::{Client, Service, ServiceOptions};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::{NOBODY, at, created, keys, number, ran, text, time, until, user, verb};
+
+pub const EVENTS: &str = "/v1/events";
+
+pub fn of(id: &str) -> String {
+    verb(id, "events")
+}
+
+/// All events that fit, page by page by their ids, oldest first.
+pub async fn all(client: &Client, path: &str) -> Vec<Value> {
+    let mut events: Vec<Value> = Vec::new();
+    let mut after = "ev_0000000000000000".to_owned();
+    let joint = if path.contains('?') { '&' } else { '?' };
+    loop {
+        let page =
+            client.get(&format!("{path}{joint}limit=100&after={after}")).await.unwrap().is(200).unwrap();
+        let data = page["data"].as_array().unwrap();
+        if let Some(last) = data.last() {
+            after = text(&last["id"]);
+        }
+        events.extend(data.iter().cloned());
+        if page["pagination"]["hasMore"] == false {
+            assert_eq!(number(&page["pagination"]["total"]), events.len() as u64, "{path}");
+            return events;
+        }
+    }
+}
+
+fn kinds(events: &[Value]) -> Vec<String> {
+    events.iter().map(|event| text(&event["type"])).collect()
+}
+
+/// What commands, files and ports bring about is there some moments after their answers.
+async fn settled(client: &Client, id: &str, count: usize) -> Vec<Value> {
+    until("the events are there", async || all(client, &of(id)).await.len() >= count).await;
+    all(client, &of(id)).await
+}
+
+#[tokio::test]
+async fn a_life_in_events() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    ran(&client, &id, json!({ "command": "echo hello; exit 3", "env": { "TOKEN": "s3cret" } })).await;
+    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    let body = json!({ "command": "true" });
+    let call = client.call(Method::POST, &verb(&id, "execute")).header("x-run-id", "run-1").json(&body);
+    call.send().await.unwrap().is(200).unwrap();
+    let events = settled(&client, &id, 8).await;
+    let expected = [
+        "sandbox.created",
+        "sandbox.started",
+        "exec.started",
+        "exec.completed",
+        "sandbox.paused",
+        "sandbox.resumed",
+        "exec.started",
+        "exec.completed",
+    ];
+    assert_eq!(kinds(&events), expected);
+    for event in &events {
+        assert_eq!(keys(event), ["data", "id", "runId", "sandboxId", "timestamp", "type"]);
+        assert_eq!(text(&event["sandboxId"]), id);
+        time(&event["timestamp"]);
+        assert!(!event.to_string().contains("s3cret"), "{event}");
+    }
+    let ids: Vec<String> = events.iter().map(|event| text(&event["id"])).collect();
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
+    assert_eq!(events[0]["data"]["image"], Service::image());
+    let completed = &events[3]["data"];
+    assert_eq!((&completed["command"], &completed["exitCode"]), (&json!("echo hello; exit 3"), &json!(3)));
+    assert_eq!((&completed["stdoutBytes"], &completed["signal"]), (&json!(6), &Value::Null));
+    assert!(completed["durationMs"].is_u64() && completed["executionId"] == events[2]["data"]["executionId"]);
+    assert_eq!((&events[3]["runId"], &events[7]["runId"]), (&json!(""), &json!("run-1")));
+    assert_eq!(events[4]["data"]["reason"], "request");
+
+    client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    client.get(&of(&id)).await.unwrap().error(404, "SANDBOX_NOT_FOUND").unwrap();
+    let kept = all(&client, &format!("{EVENTS}?sandboxId={id}")).await;
+    assert_eq!((kept.len(), kinds(&kept)[8].as_str()), (9, "sandbox.terminated"));
+    assert_eq!(kept[8]["data"]["reason"], "deleted");
+    // The account has no other sandbox.
+    assert_eq!(all(&client, EVENTS).await, kept);
+}
+
+#[tokio::test]
+async fn filters_and_pages() {
+    let (service, client) = user().await;
+    let (one, two) = (created(&client).await, created(&client).await);
+    for (id, run) in [(&one, "run-a"), (&two, "run-a"), (&two, "run-b")] {
+        let body = json!([
+            { "type": "agent.thinking", "runId": run, "data": { "text": "hm" }, "timestamp": "2026-01-02T03:04:05Z" },
+            { "type": "cost.llm", "runId": run, "data": { "amount": 0.25 } },
+        ]);
+        let answer = client.post(&of(id), &body).await.unwrap().is(201).unwrap();
+        assert_eq!(answer, json!({ "recorded": 2 }));
+    }
+    let count = async |query: &str| all(&client, &format!("{EVENTS}?{query}")).await.len();
+    for (query, expected) in [
+        ("type=agent.thinking".to_owned(), 3),
+        ("type=agent.*&type=cost.*".to_owned(), 6),
+        ("type=exec.*".to_owned(), 0),
+        ("runId=run-a".to_owned(), 4),
+        ("runId=run-a&type=cost.llm".to_owned(), 2),
+        (format!("runId=run-a&sandboxId={two}"), 2),
+        (format!("sandboxId={two}"), 6),
+        (format!("sandboxId={NOBODY}"), 0),
+        ("until=2026-01-02T03:04:05.001Z".to_owned(), 3),
+        ("since=2026-01-02T03:04:05Z&until=2026-01-02T03:04:05.001Z&runId=run-b".to_owned(), 1),
+        ("since=2026-01-02T03:04:05.001Z&type=agent.*".to_owned(), 0),
+        ("unknown=1&type=cost.llm".to_owned(), 3),
+    ] {
+        assert_eq!(count(&query).await, expected, "{query}");
+    }
+    let newest = client.get(&format!("{EVENTS}?order=desc&limit=3&offset=1")).await.unwrap().is(200).unwrap();
+    let mut oldest = all(&client, EVENTS).await;
+    oldest.reverse();
+    assert_eq!(newest["data"].as_array().unwrap()[..], oldest[1..4]);
+    assert_eq!(newest["pagination"], json!({ "total": 10, "limit": 3, "offset": 1, "hasMore": true }));
+    for query in [
+        "type=nothing",
+        "limit=0",
+        "after=7",
+        "since=now",
+        "runId=",
+        "order=up",
+        "type=exec.*&limit=1&limit=2",
+    ] {
+        let answer = client.get(&format!("{EVENTS}?{query}")).await.unwrap();
+        answer.error(400, "INVALID_REQUEST").unwrap();
+    }
+    // Another account's events are nobody else's.
+    let other = service.account().await.unwrap();
+    assert_eq!(all(&other, &format!("{EVENTS}?sandboxId={one}")).await, Vec::<Value>::new());
+    assert_eq!(all(&other, &format!("{EVENTS}?runId=run-a")).await, Vec::<Value>::new());
+    assert_eq!(other.get(&of(&one)).await.unwrap().status, 404);
+    assert_eq!(
+        other.post(&of(&one), &json!({ "type": "cost.llm", "runId": "r" })).await.unwrap().status,
+        404
+    );
+    for id in [one, two] {
+        client.delete(&at(&id)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn posted_events_are_kept_once_or_not_at_all() {
+    let (service, client) = user().await;
+    let id = created(&client).await;
+    let body = json!([{ "type": "agent.tool_call", "runId": "run-1", "data": { "tool": "search" } }]);
+    for replayed in [None, Some("true")] {
+        let call = client.call(Method::POST, &of(&id)).header("idempotency-key", "once").json(&body);
+        let answer = call.send().await.unwrap();
+        assert_eq!((answer.status, answer.header("idempotency-replayed")), (201, replayed));
+    }
+    assert_eq!(all(&client, &format!("{}?type=agent.*", of(&id))).await.len(), 1);
+    let other = json!({ "type": "agent.error", "runId": "run-1" });
+    let call = client.call(Method::POST, &of(&id)).header("idempotency-key", "once").json(&other);
+    assert_eq!(call.send().await.unwrap().status, 400);
+    for (bad, code) in [
+        (json!([]), "INVALID_CONFIG"),
+        (json!([body[0], { "type": "exec.completed", "runId": "r" }]), "INVALID_CONFIG"),
+        (json!({ "type": "agent.error" }), "INVALID_REQUEST"),
+        (
+            json!({ "type": "agent.error", "runId": "r", "data": { "a": "x".repeat(17_000) } }),
+            "INVALID_CONFIG",
+        ),
+    ] {
+        let answer = client.post(&of(&id), &bad).await.unwrap();
+        answer.error(400, code).unwrap();
+    }
+    let large = json!({ "type": "agent.error", "runId": "r", "more": "x".repeat(300_000) });
+    // The service closes the connection of a body that it does not read.
+    assert_eq!(client.apart().post(&of(&id), &large).await.unwrap().status, 413);
+    assert_eq!(all(&client, &format!("{}?type=agent.*", of(&id))).await.len(), 1);
+    let reader = service.client_of("reader", "read").await.unwrap();
+    assert_eq!(reader.post(&of(&id), &body).await.unwrap().status, 403);
+    let bad_run = client.call(Method::POST, &verb(&id, "execute")).header("x-run-id", "a b");
+    let answer = bad_run.json(&json!({ "command": "true" })).send().await.unwrap();
+    answer.error(400, "INVALID_REQUEST").unwrap();
+    client.delete(&at(&id)).await.unwrap();
+}
+
+#[tokio::test]
+async fn running_time_costs_what_the_operator_says() {
+    let options = ServiceOptions::default()
+        .with("prices", "cpu_hour", "36.0")
+        .with("prices", "memory_gb_hour", "0.0")
+        .with("prices", "currency", "\"CHF\"");
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let id = created(&client).await;
+    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    client.order(&verb(&id, "resume")).await.unwrap().is(200).unwrap();
+    let ended = client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    let costs = all(&client, &format!("{EVENTS}?type=cost.runtime")).await;
+    assert_eq!(costs.len(), 2);
+    let sum = |name: &str| costs.iter().map(|event| number(&event["data"][name])).sum::<u64>();
+    let total = number(&ended["totalRuntimeMs"]);
+    // Two processors at 36 an hour are 0.02 a second.
+    assert_eq!((sum("runningMs"), sum("amountNanos")), (total, total * 20_000));
+    assert_eq!(costs[0]["data"]["currency"], "CHF");
+}
+
+#[tokio::test]
+async fn kinds_in_the_document_are_those_of_the_interface() {
+    let (_service, client) = user().await;
+    let document = client.get("/v1/openapi.json").await.unwrap().is(200).unwrap();
+    let listed = document["components"]["schemas"]["EventKind"]["enum"].as_array().unwrap();
+    let listed: BTreeSet<String> = listed.iter().map(text).collect();
+    let known: BTreeSet<String> = api::EventKind::ALL.iter().map(ToString::to_string).collect();
+    assert_eq!(listed, known);
+}
