@@ -10,7 +10,8 @@ use crate::samples::Samples;
 pub const OURS: &str = "sandboxd";
 
 /// Those whose figures mean the same as ours. The other subjects are further figures of our own.
-const PEERS: [&str; 9] = ["bash", "bash-tokio", "bwrap", "runc", "docker", "axum", "engine", "hyper", "inside"];
+const PEERS: [&str; 9] =
+    ["bash", "bash-tokio", "bwrap", "runc", "docker", "axum", "engine", "hyper", "inside"];
 
 /// One line of the result.
 #[derive(Debug, Clone)]

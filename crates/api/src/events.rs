@@ -48,6 +48,9 @@ kinds! {
     FileError = "file.error",
     PortExposed = "port.exposed",
     PortClosed = "port.closed",
+    /// Ours: the specification names no kind for the network.
+    NetworkChanged = "network.changed",
+    NetworkRefused = "network.refused",
     AgentThinking = "agent.thinking",
     AgentToolCall = "agent.tool_call",
     AgentToolResult = "agent.tool_result",

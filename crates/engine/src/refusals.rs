@@ -74,6 +74,7 @@ fn event(shared: &Shared, shares: &mut Shares, now: Instant, refusal: Refusal) -
         sandbox: refusal.sandbox,
         account,
         at: shared.clock.now(),
+        run: String::new(),
         kind: "network.refused".to_owned(),
         data,
     })

@@ -60,8 +60,12 @@ codes! {
     Unauthorized,
     /// The key is valid and lacks the scope for this.
     Forbidden,
+    /// The sandbox does not permit it, not even to its root.
+    PermissionDenied,
     /// The sandbox does not exist or was terminated.
     SandboxNotFound,
+    /// There is no file or directory at this path of the sandbox.
+    FileNotFound,
     /// There is nothing at this path: the service is older than this library, or the URL is another's.
     NotFound,
     /// The path does not take this method.
@@ -70,6 +74,14 @@ codes! {
     ExecutionTimeout,
     /// The sandbox is in a state that does not allow this.
     InvalidState,
+    /// Something is at this path already.
+    FileExists,
+    /// It is a directory, a device, a fifo or a socket.
+    NotAFile,
+    /// It, or something on the way to it, is no directory.
+    NotADirectory,
+    /// The directory holds something.
+    DirectoryNotEmpty,
     /// Too many requests, creations or commands at once.
     RateLimited,
     /// An unexpected fault of the service.
@@ -78,6 +90,8 @@ codes! {
     ExecutionError,
     /// No room at the moment, or the image is still being fetched.
     ResourceExhausted,
+    /// The sandbox's disk is full.
+    DiskFull,
 }
 
 impl Code {

@@ -44,7 +44,7 @@ struct Table {
     free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-const TABLES: [Table; 11] = [
+const TABLES: [Table; 12] = [
     Table {
         name: "",
         about: "Where things are.",

@@ -13,6 +13,7 @@ pub mod read;
 pub mod relocate;
 mod shown;
 pub mod stat;
+mod told;
 pub mod unpack;
 mod upload;
 pub mod write;
@@ -49,6 +50,8 @@ struct Asked {
     account: Arc<str>,
     id: SandboxId,
     query: FileQuery,
+    /// What it is called where it changes or reads a file.
+    operation: Option<&'static str>,
 }
 
 impl Asked {
@@ -62,7 +65,13 @@ impl Asked {
             .await
             .map_err(|error| of_engine(error, Some(id.as_str()), During::Files))?;
         let query = reader::file_query(uri.query())?;
-        Ok(Self { service, account, id, query })
+        Ok(Self { service, account, id, query, operation: None })
+    }
+
+    /// Names what is done, so that a failure is told.
+    fn to(mut self, operation: &'static str) -> Self {
+        self.operation = Some(operation);
+        self
     }
 
     /// Begins what the query, as `order` reads it, asks for.
@@ -81,7 +90,12 @@ impl Asked {
     }
 
     fn fault(&self, error: EngineError) -> ApiError {
-        of_engine(error, Some(self.id.as_str()), During::Files)
+        let is_of_files = matches!(error, EngineError::File(_));
+        let fault = of_engine(error, Some(self.id.as_str()), During::Files);
+        if is_of_files {
+            self.tell_failed(&fault);
+        }
+        fault
     }
 
     /// A request that names a sandbox and is refused before the engine hears of it keeps it awake all the same (decision 4).

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use utoipa::OpenApi;
 
 use super::{
-    create, events, execute, files, get, health, list, network, pause, post_events, resume, rule, terminate, view,
+    create, events, execute, files, get, health, list, network, pause, post_events, resume, rule, terminate,
+    view,
 };
 use crate::layers::Access;
 use crate::openapi::{self, Needs};

@@ -38,7 +38,7 @@ pub async fn delete(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?;
+    let asked = Asked::new(service, &caller, &uri).await?.to("delete");
     let order = |query: &reader::FileQuery| {
         Ok(FileOrder::Delete { path: query.path("path")?, recursive: query.flag("recursive", false)? })
     };
@@ -47,5 +47,6 @@ pub async fn delete(
     let path = shown::text(&work.paths[0]);
     let tally = work.tally().await.map_err(|error| asked.fault(error))?;
     let deleted = tally.files.saturating_add(tally.directories).saturating_add(tally.links);
+    asked.tell_deleted(&path);
     view::ok(&api::FileDeleted { path, deleted })
 }

@@ -38,7 +38,7 @@ pub async fn mkdir(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?;
+    let asked = Asked::new(service, &caller, &uri).await?.to("mkdir");
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
         Ok(FileOrder::MakeDir { path, mode, recursive: query.flag("recursive", false)? })
@@ -47,5 +47,6 @@ pub async fn mkdir(
     let work = asked.touched(begun)?;
     let path = work.paths[0].clone();
     let info = work.info().await.map_err(|error| asked.fault(error))?;
+    asked.tell_created(&path, &info);
     view::ok(&shown::entry(&path, &info))
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use engine::{FileOrder, Said};
 
-use super::{Asked, outgoing};
+use super::{Asked, outgoing, shown};
 use crate::error::ApiError;
 use crate::keyring::Caller;
 use crate::service::Service;
@@ -36,12 +36,13 @@ pub async fn pack(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?;
+    let asked = Asked::new(service, &caller, &uri).await?.to("pack");
     let mut work = asked.begin(|query| Ok(FileOrder::Pack { path: query.path("path")? })).await?;
     match work.said().await.map_err(|error| asked.fault(error))? {
         Said::Packing => {}
         _ => return Err(ApiError::internal("an errand packed and said something else")),
     }
+    asked.tell_archive(api::EventKind::FileRead, &shown::text(&work.paths[0]));
     let body = outgoing::body(work, None, asked.service.stopping.clone());
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"))], body).into_response())
 }

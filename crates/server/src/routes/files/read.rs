@@ -49,7 +49,7 @@ pub async fn read(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?;
+    let asked = Asked::new(service, &caller, &uri).await?.to("read");
     let path = asked.query.path("path")?;
     let range = reader::byte_range(values(&headers, header::RANGE)).filter(|_| method == Method::GET);
     let mut found = open(&asked, &path, range).await?;
@@ -64,6 +64,9 @@ pub async fn read(
     }
     if is_part && found.length == Some(0) {
         return Err(nothing_of(&found.info));
+    }
+    if method == Method::GET {
+        asked.tell_read(&found.work.paths[0], &found.info);
     }
     Ok(answer(&asked, found, is_part, &method))
 }

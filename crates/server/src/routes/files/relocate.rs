@@ -40,14 +40,16 @@ pub async fn relocate(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?;
+    let asked = Asked::new(service, &caller, &uri).await?.to("move");
     let order = |query: &reader::FileQuery| {
         let (from, to) = (query.path("from")?, query.path("to")?);
         Ok(FileOrder::Move { from, to, overwrite: query.flag("overwrite", false)? })
     };
     let begun = asked.begin(order).await;
     let work = asked.touched(begun)?;
-    let path = work.paths[1].clone();
+    let (from, path) = (shown::text(&work.paths[0]), work.paths[1].clone());
     let info = work.info().await.map_err(|error| asked.fault(error))?;
+    asked.tell_deleted(&from);
+    asked.tell_created(&path, &info);
     view::ok(&shown::entry(&path, &info))
 }

@@ -42,13 +42,14 @@ pub async fn unpack(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
+    let asked = Asked::new(service, &caller, &parts.uri).await?.to("unpack");
     asked.touched(upload::check(&parts.headers))?;
     let begun = asked.begin(|query| Ok(FileOrder::Unpack { path: query.path("path")? })).await;
     let mut work = asked.touched(begun)?;
     let path = shown::text(&work.paths[0]);
     upload::feed(&asked, &mut work, body).await?;
     let tally = work.tally().await.map_err(|error| asked.fault(error))?;
+    asked.tell_archive(api::EventKind::FileCreated, &path);
     view::ok(&api::Unpacked {
         path,
         files: tally.files,

@@ -43,7 +43,7 @@ pub async fn write(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
+    let asked = Asked::new(service, &caller, &parts.uri).await?.to("write");
     asked.touched(upload::check(&parts.headers))?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
@@ -54,5 +54,6 @@ pub async fn write(
     let path = work.paths[0].clone();
     upload::feed(&asked, &mut work, body).await?;
     let info = work.info().await.map_err(|error| asked.fault(error))?;
+    asked.tell_created(&path, &info);
     view::ok(&shown::entry(&path, &info))
 }
