@@ -77,7 +77,7 @@ pub(crate) fn workdir() -> RefOr<Schema> {
 
 pub(crate) fn domains() -> RefOr<Schema> {
     ArrayBuilder::new()
-        .items(text().pattern(Some(DOMAIN)).max_length(Some(255)))
+        .items(text().pattern(Some(DOMAIN)).max_length(Some(253)))
         .max_items(Some(1000))
         .description(Some(
             "Domains that egress is allowed to: `example.com` is that name alone, `*.example.com` every name below it.",

@@ -162,7 +162,7 @@ pub(super) fn ports(ports: Vec<Integer>, most: usize) -> Result<Vec<u16>, Config
 fn is_domain(entry: &str) -> bool {
     let name = entry.strip_prefix("*.").unwrap_or(entry);
     let numeric = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
-    name.len() <= DOMAIN_BYTES_MAX && !numeric && name.split('.').all(is_label)
+    entry.len() <= DOMAIN_BYTES_MAX && !numeric && name.split('.').all(is_label)
 }
 
 fn is_label(label: &str) -> bool {
