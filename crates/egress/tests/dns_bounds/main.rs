@@ -138,8 +138,9 @@ async fn connections_of_one_sandbox_are_bounded() {
 fn computed() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let nanos = |thread: std::io::Result<std::fs::DirEntry>| {
-        let text = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
-        text.split_ascii_whitespace().next().unwrap().parse::<u64>().unwrap()
+        // A thread may end while it is looked at.
+        let text = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap_or_default();
+        text.split_ascii_whitespace().next().map_or(0, |computed| computed.parse::<u64>().unwrap())
     };
     Duration::from_nanos(threads.map(nanos).sum())
 }
