@@ -7,6 +7,7 @@ mod answer;
 mod client;
 mod events;
 mod keys;
+mod network;
 mod options;
 mod raw;
 mod sender;
@@ -219,6 +220,7 @@ impl Drop for Service {
         if let Err(error) = self.kill() {
             eprintln!("the service could not be killed: {error:#}");
         }
+        network::remove(&self.place.data);
     }
 }
 

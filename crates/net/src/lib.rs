@@ -17,9 +17,6 @@ mod routes;
 mod serving;
 mod settings;
 
-#[cfg(feature = "testing")]
-pub mod fake;
-
 pub use contract::{Guest, NetError, Network, Usage};
 pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams};
 pub use facts::{Fact, FactState, facts, is_host, ranges, resolver};
