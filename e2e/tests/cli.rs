@@ -167,8 +167,7 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     assert_eq!(begun, "begun\n");
     child.kill().unwrap();
     child.wait().unwrap();
-    // Its sandbox lives on until somebody looks, which a run of another test may do at once. Others may hold the first places
-    // meanwhile; sooner or later the freed one is taken.
+    // Its sandbox lives on until the next run, which may be one of another test that is still at work on it.
     for _ in 0..20 {
         assert_eq!(run(&["ubuntu:24.04", "--", "true"]).status.code(), Some(0));
         if sleepers(&mark) == 0 {

@@ -29,6 +29,8 @@ use crate::progress;
 const PLACES: u32 = 64;
 /// A run has one sandbox; one more range of ids lies between it and the next place.
 const SLOTS_PER_PLACE: u32 = 2;
+/// The files of a place's records, there while a run is in it and after one that was killed. The first one goes last.
+const STORE: [&str; 3] = ["store.db", "store.db-wal", "store.db-shm"];
 const ACCOUNT: &str = "local";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// What shells answer for a command that was interrupted, told to end, or had no reader any more.
@@ -66,6 +68,8 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
     driver.retire().await?;
     network.close().await;
     network.retire().await?;
+    drop(engine);
+    remove_store(&scope.data_dir)?;
     code
 }
 
@@ -132,19 +136,21 @@ fn command_line(words: &[String]) -> String {
     }
 }
 
-/// The first place that no other run is in.
+/// The first place that no other run is in; one that a killed run left comes before all others, so that what it left is
+/// gone with the next run, whichever places are free.
 fn take_place(config: &Config) -> Result<(File, Scope)> {
-    for place in 0..PLACES {
-        let data_dir = config.data_dir.join(format!("once/{place}"));
+    let data_dir = |place: u32| config.data_dir.join(format!("once/{place}"));
+    let (left, clean): (Vec<_>, Vec<_>) =
+        (0..PLACES).partition(|place| data_dir(*place).join(STORE[0]).exists());
+    for place in left.into_iter().chain(clean) {
+        let data_dir = data_dir(place);
         fs::create_dir_all(&data_dir)?;
         let lock = lock_file(&data_dir.join("lock"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
         // Without records all that a killed run left is nobody's, and the engine's start removes it.
-        for file in ["store.db", "store.db-wal", "store.db-shm"] {
-            remove_if_there(&data_dir.join(file))?;
-        }
+        remove_store(&data_dir)?;
         let runtime = &config.runtime;
         let first_slot = runtime.uid_slots + place * SLOTS_PER_PLACE;
         let uid_base = first_slot.checked_mul(65_536).and_then(|offset| offset.checked_add(runtime.uid_base));
@@ -158,6 +164,10 @@ fn take_place(config: &Config) -> Result<(File, Scope)> {
         return Ok((lock, scope));
     }
     bail!("{PLACES} single runs are under way on this host; try again when one has ended")
+}
+
+fn remove_store(data_dir: &Path) -> std::io::Result<()> {
+    STORE.iter().rev().try_for_each(|file| remove_if_there(&data_dir.join(file)))
 }
 
 fn remove_if_there(path: &Path) -> std::io::Result<()> {
