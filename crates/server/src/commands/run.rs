@@ -30,7 +30,7 @@ const PLACES: u32 = 64;
 /// A run has one sandbox; one more range of ids lies between it and the next place.
 const SLOTS_PER_PLACE: u32 = 2;
 /// The files of a place's records, there while a run is in it and after one that was killed. The first one goes last.
-const STORE: [&str; 3] = ["store.db", "store.db-wal", "store.db-shm"];
+const STORE: [&str; 4] = ["store.db", "store.db-wal", "store.db-shm", "store.db-notes"];
 const ACCOUNT: &str = "local";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// What shells answer for a command that was interrupted, told to end, or had no reader any more.
