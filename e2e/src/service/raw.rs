@@ -1,6 +1,6 @@
 //! A connection on which anything can be sent, and a reader of what comes back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -15,12 +15,12 @@ use super::{Answer, Service};
 const PATIENCE: Duration = Duration::from_secs(20);
 const LONGEST: usize = 1 << 20;
 
-/// A TLS connection without HTTP.
-pub struct Raw(pub TlsStream<TcpStream>);
+/// A TLS connection without HTTP, and since when it is open.
+pub struct Raw(pub TlsStream<TcpStream>, Instant);
 
 impl Service {
     pub async fn raw(&self) -> Result<Raw> {
-        Ok(Raw(self.tls("localhost", &["http/1.1"]).await?))
+        Ok(Raw(self.tls("localhost", &["http/1.1"]).await?, Instant::now()))
     }
 }
 
@@ -32,9 +32,16 @@ impl Raw {
 
     /// The answer to what was sent, in the form that every answer has.
     pub async fn answer(&mut self) -> Result<Answer> {
-        let answer = read_answer(&mut self.0).await?;
+        let mut answer = read_answer(&mut self.0).await?;
+        // When its request began is not known; a long upload began long ago.
+        answer.took = self.1.elapsed();
         answer.check()?;
         Ok(answer)
+    }
+
+    /// The head of an answer up to its end, whatever follows.
+    pub async fn head(&mut self) -> Result<String> {
+        tokio::time::timeout(PATIENCE, read_head(&mut self.0)).await.context("there is no answer")?
     }
 
     pub async fn exchange(&mut self, bytes: &[u8]) -> Result<Answer> {
@@ -68,14 +75,18 @@ pub async fn read_answer(from: &mut (impl AsyncRead + Unpin)) -> Result<Answer> 
     tokio::time::timeout(PATIENCE, read(from)).await.context("there is no answer")?
 }
 
-async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Answer> {
+async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         ensure!(head.len() < LONGEST, "an endless head");
         let byte = from.read_u8().await;
         head.push(byte.with_context(|| format!("cut off after {:?}", String::from_utf8_lossy(&head)))?);
     }
-    let head = String::from_utf8(head)?;
+    Ok(String::from_utf8(head)?)
+}
+
+async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Answer> {
+    let head = read_head(from).await?;
     let mut lines = head.trim_end().split("\r\n");
     let first = lines.next().unwrap_or_default();
     let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
