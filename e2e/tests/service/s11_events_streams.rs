@@ -21,7 +21,7 @@ async fn follow(client: &Client, path: &str, from: Option<&str>) -> Events {
 }
 
 async fn next(events: &mut Events) -> (Event, Value) {
-    let event = events.next().await.unwrap().expect("the stream goes on");
+    let event = events.next().await.unwrap().unwrap();
     let json = event.json().unwrap();
     assert_eq!(
         (event.id.as_deref(), event.name.as_str()),
