@@ -46,7 +46,7 @@ async fn measure(setup: &Setup) -> Result<Vec<Row>> {
         rows.extend(transfer::first_bytes(&machine).await?);
     }
     if setup.wants(&["proxy-connections"]) {
-        rows.push(connections::run(&machine).await?);
+        rows.extend(connections::run(&machine).await?);
     }
     if setup.wants(&["policy-apply"]) {
         let count = if setup.scale == Scale::Full { 500 } else { 100 };

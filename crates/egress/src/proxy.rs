@@ -12,6 +12,7 @@ mod head;
 mod hello;
 mod http;
 mod lead;
+mod serving;
 mod session;
 mod sniff;
 mod splice;

@@ -1,4 +1,5 @@
-//! Many connections through the proxy at once: the daemon's memory with all of them open.
+//! Many connections through the proxy at once, idle after a first exchange: the daemon's memory with all of them open, plain
+//! HTTP and TLS.
 
 use anyhow::{Result, ensure};
 use e2e::internet;
@@ -12,7 +13,16 @@ const WANTED: usize = 5_000;
 /// Sandboxes that share them: one alone may not have so many.
 const SANDBOXES: usize = 10;
 
-pub async fn run(machine: &Machine) -> Result<Row> {
+pub async fn run(machine: &Machine) -> Result<Vec<Row>> {
+    let plain = hold(machine, OURS, 80, "").await?;
+    let context = "import ssl; c = ssl.create_default_context(); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE";
+    let wrap = format!("s = c.wrap_socket(s, server_hostname=\"{}\")", machine.site.name);
+    let tls = hold(machine, "tls", 443, &format!("{context}\n    {wrap}")).await?;
+    Ok(vec![plain, tls])
+}
+
+/// `wrap`: what the client does with a socket before it asks.
+async fn hold(machine: &Machine, subject: &'static str, port: u16, wrap: &str) -> Result<Row> {
     let each = WANTED / SANDBOXES;
     let deny = json!({ "default": "deny", "allow": [machine.site.name] });
     let program = format!(
@@ -20,7 +30,8 @@ pub async fn run(machine: &Machine) -> Result<Row> {
 import socket, time
 held = []
 for n in range({each}):
-    s = socket.create_connection(("{0}", 80), 20)
+    s = socket.create_connection(("{0}", {port}), 20)
+    {wrap}
     s.send(b"GET /hello HTTP/1.1\r\nHost: {0}\r\n\r\n")
     assert b"hello" in s.recv(999)
     held.append(s)
@@ -31,6 +42,8 @@ setsid python3 /hold.py >/held.log 2>&1 &
 for n in $(seq 400); do [ -s /held ] && break; sleep 0.1; done; cat /held || cat /held.log"#,
         machine.site.name
     );
+    let pid = machine.service.pid().unwrap_or_default().to_string();
+    let before = host::resident_kb(&pid)?;
     let mut ids = Vec::new();
     let mut held = 0;
     for _ in 0..SANDBOXES {
@@ -39,14 +52,16 @@ for n in $(seq 400); do [ -s /held ] && break; sleep 0.1; done; cat /held || cat
         held += said.trim().parse::<usize>().map_err(|_| anyhow::anyhow!("{said}"))?;
         ids.push(id);
     }
-    let pid = machine.service.pid().unwrap_or_default().to_string();
     let resident = host::resident_kb(&pid)?;
     for id in ids {
         machine.destroy(&id).await?;
     }
     ensure!(held == WANTED, "{held} connections instead of {WANTED}");
-    #[expect(clippy::cast_precision_loss, reason = "far below what a double holds")]
-    let megabytes = resident as f64 / 1024.0;
-    Ok(Row::new("proxy-connections", OURS, Figure::Megabytes(megabytes), held)
-        .note("resident memory of the daemon"))
+    let row = Row::new("proxy-connections", subject, Figure::Megabytes(megabytes(resident)), held);
+    Ok(row.note(format!("resident memory of the daemon; {:.1} MB before", megabytes(before))))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below what a double holds")]
+fn megabytes(kb: u64) -> f64 {
+    kb as f64 / 1024.0
 }

@@ -1,6 +1,8 @@
-//! A request's body on its way to the server. One that waits to be asked for is not taken from the client before.
+//! The bodies of an exchange. A request's on its way to the server: one that waits to be asked for is not taken from the client
+//! before. An answer's on its way back.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,25 +12,41 @@ use tokio_util::sync::CancellationToken;
 
 type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
+/// Kept by everything that is under way: whoever holds the only one knows that nothing is.
+pub type Busy = Arc<()>;
+
 pub struct Outgoing {
     body: Incoming,
     wait: Option<Wait>,
+    _busy: Busy,
+}
+
+/// Of an answer.
+pub struct Answered {
+    body: Incoming,
+    _busy: Busy,
+}
+
+impl Answered {
+    pub fn new(body: Incoming, busy: Busy) -> Self {
+        Self { body, _busy: busy }
+    }
 }
 
 impl Outgoing {
-    pub fn at_once(body: Incoming) -> Self {
-        Self { body, wait: None }
+    pub fn at_once(body: Incoming, busy: Busy) -> Self {
+        Self { body, wait: None, _busy: busy }
     }
 
     /// Begins when what is answered is cancelled, at the latest after a while.
-    pub fn held(body: Incoming, longest: Duration) -> (CancellationToken, Self) {
+    pub fn held(body: Incoming, longest: Duration, busy: Busy) -> (CancellationToken, Self) {
         let go = CancellationToken::new();
         let gone = go.clone();
         let wait: Wait = Box::pin(async move {
             // That no time is left is as good as being asked.
             let _ = tokio::time::timeout(longest, gone.cancelled()).await;
         });
-        (go, Self { body, wait: Some(wait) })
+        (go, Self { body, wait: Some(wait), _busy: busy })
     }
 }
 
@@ -44,6 +62,26 @@ impl Body for Outgoing {
             ready!(wait.as_mut().poll(context));
             self.wait = None;
         }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Body for Answered {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

@@ -1,21 +1,21 @@
 //! The requests of one HTTP connection, each judged before it is led on, and the connection to the server that they share.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::EXPECT;
-use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
 use super::authority::{asked_for, keep_upgrade};
-use super::body::Outgoing;
+use super::body::{Answered, Busy, Outgoing};
 use super::session::{Session, Stop};
 use super::upstream::Upstream;
 use super::verdict::{Verdict, named};
-use super::wire::{Manner, Wire};
+use super::wire::{Manner, Stirred, Wire};
 use crate::guests::{Connection, Passing};
 use crate::refusals::Reason;
 
@@ -41,7 +41,10 @@ pub struct Exchange {
     pub ended: CancellationToken,
     /// The server has ended its connection.
     pub server_gone: CancellationToken,
-    upgrade: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
+    busy: Busy,
+    asked: AtomicBool,
+    /// Both sides have agreed to leave HTTP.
+    left: AtomicBool,
 }
 
 enum Way {
@@ -51,6 +54,12 @@ enum Way {
         name: String,
         upstream: Upstream,
     },
+    /// Nothing is under way, and nothing is held for it but the socket.
+    Resting {
+        name: String,
+        wire: Wire,
+    },
+    Ended,
 }
 
 impl Exchange {
@@ -64,20 +73,24 @@ impl Exchange {
             judged: CancellationToken::new(),
             ended: CancellationToken::new(),
             server_gone: CancellationToken::new(),
-            upgrade: Mutex::default(),
+            busy: Busy::default(),
+            asked: AtomicBool::new(false),
+            left: AtomicBool::new(false),
         }
     }
 
     /// Answers a request by the server's answer.
-    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<Incoming>, NotLed> {
+    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<Answered>, NotLed> {
+        let busy = Arc::clone(&self.busy);
+        self.asked.store(true, Ordering::Release);
         let led = tokio::select! {
             biased;
             // The streams of HTTP/2 are tasks of their own; none goes on when the connection does not.
             () = self.ended.cancelled() => return Err(NotLed),
-            led = self.lead(request) => led,
+            led = self.lead(request, &busy) => led,
         };
         match led {
-            Ok(answer) => Ok(answer),
+            Ok(answer) => Ok(answer.map(|body| Answered::new(body, busy))),
             Err(stop) => {
                 // Several requests of one connection may be at it; the first to fail says why.
                 if !self.ended.is_cancelled() {
@@ -98,12 +111,46 @@ impl Exchange {
         }
     }
 
-    /// Both ends of a connection that has left HTTP.
-    pub fn take_upgrade(&self) -> Option<(OnUpgrade, OnUpgrade)> {
-        self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Whether something was asked since the last rest, and all of it is answered to the last byte that we know of.
+    pub fn is_done(&self) -> bool {
+        self.asked.load(Ordering::Acquire) && Arc::strong_count(&self.busy) == 1
     }
 
-    async fn lead(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Stop> {
+    /// Lets go of everything but the server's socket, and waits until it stirs. Only when all is done. For HTTP/1.
+    pub async fn rest(&self) {
+        self.asked.store(false, Ordering::Release);
+        let mut way = self.way.lock().await;
+        if let Way::Known { name, upstream } = std::mem::replace(&mut *way, Way::Ended)
+            && let Some(wire) = upstream.rest().await
+            && !self.server_gone.is_cancelled()
+        {
+            *way = Way::Resting { name, wire };
+        }
+    }
+
+    /// Waits until a resting server has ended the connection, or has said what nobody asked for.
+    pub async fn stirred(&self) {
+        let mut way = self.way.lock().await;
+        if let Way::Resting { wire, .. } = &*way
+            && wire.stirred().await == Stirred::Ended
+        {
+            wire.manner().ends_well();
+        }
+        *way = Way::Ended;
+    }
+
+    /// The server's socket of a connection that has left HTTP.
+    pub async fn leave(&self) -> Option<Wire> {
+        if !self.left.load(Ordering::Acquire) {
+            return None;
+        }
+        match std::mem::replace(&mut *self.way.lock().await, Way::Ended) {
+            Way::Known { upstream, .. } => upstream.leave().await,
+            _ => None,
+        }
+    }
+
+    async fn lead(&self, request: Request<Incoming>, busy: &Busy) -> Result<Response<Incoming>, Stop> {
         let (mut parts, body) = request.into_parts();
         let name = asked_for(&parts).map_err(|reason| Stop::Refused(reason, None))?;
         let wants_upgrade = !self.is_two && keep_upgrade(&mut parts.headers);
@@ -112,9 +159,9 @@ impl Exchange {
             .get(EXPECT)
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let mut request = Request::from_parts(parts, ());
-        let of_client = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
+        let busy = Arc::clone(busy);
         let body = if waits {
-            let (go, body) = Outgoing::held(body, CONTINUE_TIME);
+            let (go, body) = Outgoing::held(body, CONTINUE_TIME, busy);
             hyper::ext::on_informational(&mut request, move |answer| {
                 if answer.status() == StatusCode::CONTINUE {
                     go.cancel();
@@ -122,40 +169,39 @@ impl Exchange {
             });
             body
         } else {
-            Outgoing::at_once(body)
+            Outgoing::at_once(body, busy)
         };
         let answering = {
             let mut way = self.way.lock().await;
             self.find_way(&mut way, name).await?.send(request.map(|()| body)).await?
         };
-        let mut answer = answering.await.map_err(std::io::Error::other)?;
-        if let Some(of_client) = of_client
-            && answer.status() == StatusCode::SWITCHING_PROTOCOLS
-        {
-            let both = (of_client, hyper::upgrade::on(&mut answer));
-            *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(both);
+        let answer = answering.await.map_err(std::io::Error::other)?;
+        if wants_upgrade && answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.left.store(true, Ordering::Release);
         }
         Ok(answer)
     }
 
     /// The way of the first request, if this one is for the same name.
     async fn find_way<'a>(&self, way: &'a mut Way, name: String) -> Result<&'a mut Upstream, Stop> {
-        if let Way::Known { name: first, .. } = way {
-            if *first != name {
-                return Err(Stop::Refused(Reason::NameChanged, Some(name)));
-            }
-        } else {
-            let connected = match way {
-                Way::Unknown(connected) => connected.take(),
-                Way::Known { .. } => None,
-            };
-            let upstream = self.open_way(&name, connected).await?;
-            *way = Way::Known { name, upstream };
+        if let Way::Known { name: first, .. } | Way::Resting { name: first, .. } = way
+            && *first != name
+        {
+            return Err(Stop::Refused(Reason::NameChanged, Some(name)));
         }
+        *way = match std::mem::replace(way, Way::Ended) {
+            Way::Unknown(connected) => Way::Known { upstream: self.open_way(&name, connected).await?, name },
+            Way::Resting { wire, .. } => Way::Known { upstream: self.begin(wire).await?, name },
+            known_or_ended => known_or_ended,
+        };
         match way {
             Way::Known { upstream, .. } => Ok(upstream),
-            Way::Unknown(_) => Err(std::io::Error::other("there is no way").into()),
+            _ => Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into()),
         }
+    }
+
+    async fn begin(&self, wire: Wire) -> std::io::Result<Upstream> {
+        Upstream::begin(wire, self.is_two, self.server_gone.clone()).await
     }
 
     async fn open_way(&self, name: &str, connected: Option<Wire>) -> Result<Upstream, Stop> {
@@ -172,7 +218,7 @@ impl Exchange {
             Some(wire) if address == *self.session.wanted.ip() => wire,
             _ => self.session.connect(address, Some(name)).await?,
         };
-        let upstream = Upstream::begin(wire, self.is_two, self.server_gone.clone()).await?;
+        let upstream = self.begin(wire).await?;
         self.client.set_mute(false);
         self.judged.cancel();
         Ok(upstream)

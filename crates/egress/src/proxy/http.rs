@@ -1,36 +1,32 @@
 //! Plain HTTP, ended here and begun anew towards the server, so that every request of a connection is judged and what the
 //! server reads is what was judged: both sides see one and the same framing, ours.
+//!
+//! HTTP/1 goes by turns:
+//!
+//! ```text
+//! requests under way ─┬─ all answered ── only two sockets are held ── the client asks on: the next turn
+//!                     ├─ 101 ── spliced
+//!                     └─ ended, cut, refused
+//! ```
+//!
+//! Speaking HTTP takes tens of kilobytes for each connection, and most connections wait for their next request most of the
+//! time. A turn ends only when all that was asked is answered to the last byte on both sides; what was read ahead of it is
+//! carried over to the next, which judges by the same name as the first.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::bounds::Place;
 use super::exchange::Exchange;
 use super::head::HEAD_TIME;
+use super::serving::{NEXT_HEAD_TIME, One, Paused, Serve, Two};
 use super::session::{Session, Stop};
 use super::splice::{End, splice, write_all};
-use super::wire::Wire;
+use super::wire::{Stirred, Wire};
 use crate::refusals::Reason;
-
-/// The request line and the headers of one request.
-const HEAD_BYTES_MAX: usize = 32 * 1024;
-const HEADERS_MAX: usize = 256;
-/// A connection that waits for its next request for longer is closed; servers mostly do so much sooner.
-const NEXT_HEAD_TIME: Duration = Duration::from_secs(600);
-/// What is received ahead of the server, on all streams together.
-const WINDOW_BYTES: u32 = 256 * 1024;
-/// What is kept of one stream for a client that does not take it.
-const SEND_BYTES: usize = 64 * 1024;
-const STREAMS_MAX: u32 = 128;
 
 /// Serves a connection to its end.
 pub async fn serve(
@@ -43,73 +39,79 @@ pub async fn serve(
     let manner = client.manner();
     manner.set_mute(!is_two);
     let exchange = Arc::new(Exchange::new(Arc::clone(session), is_two, Arc::clone(&manner), connected));
-    let answering = Arc::clone(&exchange);
-    let service = service_fn(move |request| {
-        let exchange = Arc::clone(&answering);
-        async move { exchange.answer(request).await }
-    });
-    let io = TokioIo::new(client);
     // Nothing of it goes on when this is over, in whatever way.
     let _ended = exchange.ended.clone().drop_guard();
-    let done = if is_two {
-        let serving = two().serve_connection(io, service);
-        attend(&exchange, place, std::pin::pin!(serving), |serving| serving.graceful_shutdown()).await?
-    } else {
-        let serving = one().serve_connection(io, service).with_upgrades();
-        attend(&exchange, place, std::pin::pin!(serving), |serving| serving.graceful_shutdown()).await?
-    };
-    if let Some(both) = exchange.take_upgrade() {
-        return upgraded(&exchange, both).await;
+    if !is_two {
+        return by_turns(&exchange, client, place).await;
     }
-    if done {
+    // What is large while it lasts is apart, or the whole task would be as large for as long as it lives.
+    let serving = Box::pin(async {
+        let mut serving = Two::new(client, &exchange);
+        attend(&exchange, place, &mut serving).await
+    });
+    if serving.await?.is_some() {
         manner.ends_well();
     }
     Ok(())
 }
 
-fn one() -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
-        .half_close(true)
-        .preserve_header_case(true)
-        .max_headers(HEADERS_MAX)
-        .max_header_size(HEAD_BYTES_MAX)
-        .max_buf_size(2 * HEAD_BYTES_MAX)
-        .header_read_timeout(NEXT_HEAD_TIME);
-    builder
+async fn by_turns(exchange: &Arc<Exchange>, mut client: Wire, place: &mut Place) -> Result<(), Stop> {
+    loop {
+        let turn = Box::pin(async {
+            let mut serving = One::new(client, exchange);
+            let paused = attend(exchange, place, &mut serving).await?;
+            Ok::<_, Stop>(paused.map(|paused| (paused, serving.into_wire())))
+        });
+        let Some((paused, back)) = turn.await? else { return Ok(()) };
+        client = back;
+        if paused == Paused::Ended {
+            if let Some(server) = exchange.leave().await {
+                return upgraded(exchange, client, server).await;
+            }
+            client.close();
+            return Ok(());
+        }
+        let goes_on = tokio::select! {
+            biased;
+            () = exchange.cut() => return Ok(()),
+            goes_on = timeout(NEXT_HEAD_TIME, rest(exchange, &client)) => goes_on.unwrap_or(false),
+        };
+        if !goes_on {
+            client.close();
+            return Ok(());
+        }
+    }
 }
 
-fn two() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .max_send_buf_size(SEND_BYTES);
-    builder
+/// Waits for the next request. `false` if there will be none.
+async fn rest(exchange: &Exchange, client: &Wire) -> bool {
+    exchange.rest().await;
+    tokio::select! {
+        biased;
+        () = exchange.stirred() => false,
+        stirred = client.stirred() => stirred == Stirred::Spoke,
+    }
 }
 
-/// Serves until the connection has ended or is to be reset. Says whether it has ended well.
-async fn attend<C: Future<Output = hyper::Result<()>>>(
+/// Serves until the connection has ended, is idle, or is to be reset, which is `None`.
+async fn attend(
     exchange: &Exchange,
     place: &mut Place,
-    mut serving: Pin<&mut C>,
-    finish: impl Fn(Pin<&mut C>),
-) -> Result<bool, Stop> {
+    serving: &mut impl Serve,
+) -> Result<Option<Paused>, Stop> {
     let deadline = Instant::now() + HEAD_TIME;
-    let (mut judged, mut finishing) = (false, false);
+    let (mut judged, mut finishing) = (exchange.judged.is_cancelled(), false);
     loop {
         tokio::select! {
             biased;
-            () = exchange.ended.cancelled() => return Ok(false),
-            () = exchange.cut() => return Ok(false),
-            done = &mut serving => {
+            () = exchange.ended.cancelled() => return Ok(None),
+            () = exchange.cut() => return Ok(None),
+            done = poll_fn(|context| serving.serve(context)) => {
+                if exchange.judged.is_cancelled() {
+                    place.decided();
+                }
                 return match done {
-                    Ok(()) => Ok(true),
+                    Ok(paused) => Ok(Some(paused)),
                     Err(error) if exchange.judged.is_cancelled() || exchange.ended.is_cancelled() => {
                         Err(io::Error::other(error).into())
                     }
@@ -123,7 +125,7 @@ async fn attend<C: Future<Output = hyper::Result<()>>>(
             }
             () = exchange.server_gone.cancelled(), if !finishing => {
                 finishing = true;
-                finish(serving.as_mut());
+                serving.finish();
             }
             () = sleep_until(deadline), if !judged => {
                 return Err(Stop::Refused(Reason::Malformed, None));
@@ -133,12 +135,13 @@ async fn attend<C: Future<Output = hyper::Result<()>>>(
 }
 
 /// Carries what both sides have agreed to speak instead of HTTP.
-async fn upgraded(exchange: &Exchange, (client, server): (OnUpgrade, OnUpgrade)) -> Result<(), Stop> {
+async fn upgraded(exchange: &Exchange, mut client: Wire, mut server: Wire) -> Result<(), Stop> {
+    server.manner().goes_on();
+    let (from_client, from_server) = (client.take_ahead(), server.take_ahead());
     let carrying = async {
-        let (client, from_client) = wire_of(client).await?;
-        let (server, from_server) = wire_of(server).await?;
         write_all(&client, &from_server).await?;
         write_all(&server, &from_client).await?;
+        drop((from_client, from_server));
         if splice(&client, &server).await == End::Closed {
             client.manner().ends_well();
             server.manner().ends_well();
@@ -149,13 +152,4 @@ async fn upgraded(exchange: &Exchange, (client, server): (OnUpgrade, OnUpgrade))
         () = exchange.cut() => Ok(()),
         done = carrying => done,
     }
-}
-
-/// The socket below, and what was read of it already.
-async fn wire_of(upgrade: OnUpgrade) -> io::Result<(Wire, Bytes)> {
-    let upgraded = upgrade.await.map_err(io::Error::other)?;
-    let parts = upgraded
-        .downcast::<TokioIo<Wire>>()
-        .map_err(|_| io::Error::other("an upgraded connection is not one of ours"))?;
-    Ok((parts.io.into_inner(), parts.read_buf))
 }

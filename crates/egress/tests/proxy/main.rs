@@ -8,4 +8,5 @@ mod http2;
 mod load;
 mod raw;
 mod tls;
+mod turns;
 mod world;

@@ -1,0 +1,130 @@
+//! The client's side of a terminated HTTP connection while requests are under way, in either version.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use super::body::Answered;
+use super::exchange::{Exchange, NotLed};
+use super::wire::{Manner, Wire};
+
+/// The request line and the headers of one request.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+const HEADERS_MAX: usize = 256;
+/// A connection that waits for its next request for longer is closed; servers mostly do so much sooner.
+pub const NEXT_HEAD_TIME: Duration = Duration::from_secs(600);
+/// What is received ahead of the server, on all streams together.
+const WINDOW_BYTES: u32 = 256 * 1024;
+/// What is kept of one stream for a client that does not take it.
+const SEND_BYTES: usize = 64 * 1024;
+const STREAMS_MAX: u32 = 128;
+
+/// Gives every request to the exchange.
+pub struct Asking(Arc<Exchange>);
+
+impl Service<Request<Incoming>> for Asking {
+    type Response = Response<Answered>;
+    type Error = NotLed;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answered>, NotLed>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let exchange = Arc::clone(&self.0);
+        Box::pin(async move { exchange.answer(request).await })
+    }
+}
+
+/// A connection that is served.
+pub trait Serve {
+    /// Serves on. Ready when it has ended, and when nothing is under way on it.
+    fn serve(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<Paused>>;
+    /// Takes no more requests.
+    fn finish(&mut self);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paused {
+    /// All that was asked is answered, and nothing more was.
+    Idle,
+    Ended,
+}
+
+pub struct One {
+    connection: http1::Connection<TokioIo<Wire>, Asking>,
+    exchange: Arc<Exchange>,
+    client: Arc<Manner>,
+}
+
+impl One {
+    pub fn new(client: Wire, exchange: &Arc<Exchange>) -> Self {
+        let manner = client.manner();
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .auto_date_header(false)
+            .half_close(true)
+            .preserve_header_case(true)
+            .max_headers(HEADERS_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(2 * HEAD_BYTES_MAX)
+            .header_read_timeout(NEXT_HEAD_TIME);
+        let connection = builder.serve_connection(TokioIo::new(client), Asking(Arc::clone(exchange)));
+        Self { connection, exchange: Arc::clone(exchange), client: manner }
+    }
+
+    /// The socket, and in it what was read ahead.
+    pub fn into_wire(self) -> Wire {
+        let parts = self.connection.into_parts();
+        parts.io.into_inner().with_ahead(parts.read_buf)
+    }
+}
+
+impl Serve for One {
+    fn serve(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<Paused>> {
+        match self.connection.poll_without_shutdown(context) {
+            Poll::Ready(done) => Poll::Ready(done.map(|()| Paused::Ended)),
+            // What is answered is written as well: it looked for the next request after that.
+            Poll::Pending if self.exchange.is_done() && self.client.is_waiting() => {
+                Poll::Ready(Ok(Paused::Idle))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn finish(&mut self) {
+        Pin::new(&mut self.connection).graceful_shutdown();
+    }
+}
+
+pub struct Two(http2::Connection<TokioIo<Wire>, Asking, TokioExecutor>);
+
+impl Two {
+    pub fn new(client: Wire, exchange: &Arc<Exchange>) -> Self {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .auto_date_header(false)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .max_send_buf_size(SEND_BYTES);
+        Self(builder.serve_connection(TokioIo::new(client), Asking(Arc::clone(exchange))))
+    }
+}
+
+impl Serve for Two {
+    fn serve(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<Paused>> {
+        ready!(Pin::new(&mut self.0).poll(context))?;
+        Poll::Ready(Ok(Paused::Ended))
+    }
+
+    fn finish(&mut self) {
+        Pin::new(&mut self.0).graceful_shutdown();
+    }
+}

@@ -1,0 +1,171 @@
+//! What lies between two requests of a plain HTTP connection, when the proxy holds nothing but the sockets.
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use egress::Reason;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use crate::load::{many, resident_bytes};
+use crate::world::{World, read_to_end, reset, server, take};
+
+const ASK: &[u8] = b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+/// Longer than it takes until a connection rests.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// Answers every request, then does what is said with the connection.
+async fn answering<F>(
+    rounds: usize,
+    then: impl Fn(TcpStream) -> F + Copy + Send + Sync + 'static,
+) -> SocketAddrV4
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    server(move |mut stream| async move {
+        for _ in 0..rounds {
+            let mut seen = 0;
+            while seen < 4 {
+                let Ok(byte) = stream.read_u8().await else { return };
+                seen = if b"\r\n\r\n"[seen] == byte { seen + 1 } else { usize::from(byte == b'\r') };
+            }
+            if stream.write_all(OK).await.is_err() {
+                return;
+            }
+        }
+        then(stream).await;
+    })
+    .await
+}
+
+async fn ask(client: &mut TcpStream) {
+    client.write_all(ASK).await.unwrap();
+    assert_eq!(take(client, OK.len()).await, OK);
+}
+
+#[tokio::test]
+async fn requests_that_come_late_in_pieces_or_together_are_answered_on_the_same_connection() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = answering(usize::MAX, |_| async {}).await;
+    world.name("good.test", &[*address.ip()]);
+    let mut client = world.dial(address).await;
+    ask(&mut client).await;
+    sleep(A_WHILE).await;
+    ask(&mut client).await;
+    for piece in ASK.chunks(9) {
+        client.write_all(piece).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(take(&mut client, OK.len()).await, OK);
+    // The second is half here when the first is answered.
+    let (half, rest) = ASK.split_at(20);
+    client.write_all(&[ASK, half].concat()).await.unwrap();
+    assert_eq!(take(&mut client, OK.len()).await, OK);
+    sleep(A_WHILE).await;
+    client.write_all(&[rest, ASK, ASK].concat()).await.unwrap();
+    assert_eq!(take(&mut client, 3 * OK.len()).await, OK.repeat(3));
+    assert_eq!(world.guest.connections(), 1);
+    client.shutdown().await.unwrap();
+    assert_eq!(read_to_end(&mut client).await, b"");
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn what_comes_after_a_rest_is_judged_as_what_came_first() {
+    for (late, reason, name) in [
+        ("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", Reason::NameChanged, Some("evil.test".to_owned())),
+        ("GET / HTTP/1.1\r\nHost: good.test\r\nHost: evil.test\r\n\r\n", Reason::Malformed, None),
+        ("CONNECT evil.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n", Reason::Malformed, None),
+    ] {
+        let mut world = World::new(&["good.test"]).await;
+        let address = answering(usize::MAX, |_| async {}).await;
+        world.name("good.test", &[*address.ip()]);
+        let mut client = world.dial(address).await;
+        ask(&mut client).await;
+        sleep(A_WHILE).await;
+        client.write_all(late.as_bytes()).await.unwrap();
+        assert_eq!(reset(&mut client).await, b"", "{late}");
+        assert_eq!(world.refusal().await, (reason, name), "{late}");
+    }
+}
+
+#[tokio::test]
+async fn a_resting_connection_is_cut_and_ended_like_any_other() {
+    let world = World::new(&["good.test"]).await;
+    let address = answering(usize::MAX, |_| async {}).await;
+    world.name("good.test", &[*address.ip()]);
+    let mut client = world.dial(address).await;
+    ask(&mut client).await;
+    sleep(A_WHILE).await;
+    world.parts.guests.admit(&world.guest.id, world.guest.address, &crate::world::policy(&[]));
+    reset(&mut client).await;
+
+    // A server that closes, at once or later.
+    let world = World::new(&["good.test"]).await;
+    let address = answering(1, |stream| async move {
+        sleep(A_WHILE).await;
+        drop(stream);
+    })
+    .await;
+    world.name("good.test", &[*address.ip()]);
+    let mut client = world.dial(address).await;
+    ask(&mut client).await;
+    assert_eq!(read_to_end(&mut client).await, b"");
+
+    // One that says what nobody asked for: that is not led to the client as an answer to its next request.
+    let world = World::new(&["good.test"]).await;
+    let address = answering(1, |mut stream| async move {
+        sleep(A_WHILE).await;
+        let _ = stream.write_all(OK).await;
+        let _ = stream.read(&mut [0; 64]).await;
+    })
+    .await;
+    world.name("good.test", &[*address.ip()]);
+    let mut client = world.dial(address).await;
+    ask(&mut client).await;
+    assert_eq!(read_to_end(&mut client).await, b"");
+}
+
+/// Says that a process holds nothing but the one test.
+const ALONE: &str = "PROXY_TEST_ALONE";
+
+/// In a process of its own: memory that other tests have given back would be used again here, and hide what is held.
+#[test]
+fn resting_connections_hold_next_to_nothing() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    if std::env::var_os(ALONE).is_some() {
+        return runtime.block_on(hold_resting_connections());
+    }
+    let alone = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "turns::resting_connections_hold_next_to_nothing"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&alone.stdout);
+    assert!(alone.status.success() && said.contains("1 passed"), "{said}");
+}
+
+async fn hold_resting_connections() {
+    // A sandbox may have few more that are read as HTTP.
+    const COUNT: usize = 1000;
+    assert!(many() >= COUNT, "too few descriptors");
+    let world = World::new(&["good.test"]).await;
+    let address = answering(usize::MAX, |_| async {}).await;
+    world.name("good.test", &[*address.ip()]);
+    let before = resident_bytes();
+    let mut open = Vec::new();
+    for _ in 0..COUNT {
+        let mut client = world.dial(address).await;
+        ask(&mut client).await;
+        open.push(client);
+    }
+    // What clients and servers hold here is counted as well.
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{COUNT} resting connections: {} MB, {} bytes each", grown >> 20, grown / COUNT);
+    assert!(grown < 100_000_000 / 5000 * COUNT, "{COUNT} connections grew the process by {grown} bytes");
+    for client in &mut open {
+        ask(client).await;
+    }
+}
