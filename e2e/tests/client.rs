@@ -211,14 +211,6 @@ async fn what_is_dropped_is_killed_or_not_as_was_said() {
     assert!(sleeps("4713").await, "a command under a key was killed");
 }
 
-/// What a create had just started when its daemon died holds that one's lock for a moment longer.
-async fn boot(service: &Service) {
-    let begin = Instant::now();
-    while let Err(error) = service.boot().await {
-        assert!(begin.elapsed() < PATIENCE, "{error:#}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn creates_and_commands_survive_the_death_of_the_daemon() {
     let service = service().await;
@@ -229,14 +221,14 @@ async fn creates_and_commands_survive_the_death_of_the_daemon() {
         let create = tokio::spawn(client.create(Service::image()).metadata("made", "once").into_future());
         tokio::time::sleep(Duration::from_millis(3)).await;
         service.kill().unwrap();
-        boot(&service).await;
+        service.boot().await.unwrap();
         create.await.unwrap().unwrap();
     }
     let made = client.list().metadata("made", "once").page(0).await.unwrap();
     assert_eq!(made.pagination.total, 3);
     service.kill().unwrap();
     let command = tokio::spawn(sandbox.execute("echo alive").into_future());
-    boot(&service).await;
+    service.boot().await.unwrap();
     assert_eq!(command.await.unwrap().unwrap().stdout, "alive\n");
 }
 

@@ -182,13 +182,37 @@ pub struct RuntimeEvent {
     pub timestamp: Timestamp,
     #[serde(rename = "type")]
     pub kind: EventKind,
-    pub sandbox_id: SandboxId,
+    /// Empty, and so nothing here, only where a client notes in its own run what is of no sandbox: the service has none of these.
+    #[serde(with = "maybe_sandbox")]
+    #[cfg_attr(feature = "openapi", schema(value_type = SandboxId))]
+    pub sandbox_id: Option<SandboxId>,
     /// The run it belongs to; empty where it belongs to none.
     #[cfg_attr(feature = "openapi", schema(example = "run_7"))]
     pub run_id: String,
     /// By the kind; see `docs/events.md`.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::event_data))]
     pub data: Map<String, Value>,
+}
+
+mod maybe_sandbox {
+    //! A sandbox's id, or a text without anything in it.
+
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::{Serialize, Serializer};
+
+    use crate::SandboxId;
+
+    pub fn serialize<S: Serializer>(id: &Option<SandboxId>, to: S) -> Result<S::Ok, S::Error> {
+        match id {
+            Some(id) => id.serialize(to),
+            None => to.serialize_str(""),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SandboxId>, D::Error> {
+        let text = String::deserialize(from)?;
+        if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(D::Error::custom) }
+    }
 }
 
 /// A page of events, in the order of their ids.
@@ -303,6 +327,10 @@ mod tests {
         let event: RuntimeEvent = serde_json::from_str(json).unwrap();
         assert_eq!((event.id, event.kind), (EventId(42), EventKind::ExecCompleted));
         assert_eq!(serde_json::to_string(&event).unwrap(), json);
+        let nowhere = json.replace("sb_aaaaaaaa", "");
+        let event: RuntimeEvent = serde_json::from_str(&nowhere).unwrap();
+        assert_eq!((&event.sandbox_id, serde_json::to_string(&event).unwrap()), (&None, nowhere));
+        assert!(serde_json::from_str::<RuntimeEvent>(&json.replace("sb_aaaaaaaa", "sb_")).is_err());
     }
 
     #[test]

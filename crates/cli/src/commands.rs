@@ -2,11 +2,14 @@
 
 mod bench;
 mod complete;
+mod cp;
 mod create;
 mod each;
+mod events;
 mod exec;
 mod follow;
 mod inspect;
+mod key;
 mod login;
 mod ls;
 mod man;
@@ -17,6 +20,7 @@ mod resume;
 mod rm;
 mod run;
 mod top;
+mod transfer;
 mod words;
 
 use std::process::ExitCode;
@@ -48,6 +52,9 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Verb::Pause(ids) => pause::pause(&client()?, json, &ids.ids).await,
         Verb::Resume(ids) => resume::resume(&client()?, json, &ids.ids).await,
         Verb::Rm(arguments) => rm::rm(&client()?, json, arguments).await,
+        Verb::Cp(arguments) => cp::cp(&client()?, json, &arguments).await,
+        Verb::Events(arguments) => events::events(&client()?, json, &arguments).await,
+        Verb::Key(verb) => key::key(global, json, &verb),
         Verb::Bench(arguments) => bench::bench(&client()?, json, &arguments).await,
         Verb::Open => open::open(&client()?),
     }

@@ -8,9 +8,13 @@ use crate::cli::Shell;
 /// As help names an argument that is a sandbox.
 pub const SANDBOX: &str = "SANDBOX";
 
+/// The same of one that is a sandbox and a path in it, or a path of here.
+const EITHER: [&str; 2] = ["FROM", "TO"];
+
 const BASH: &str = r#"_sbx() {
   local IFS=$'\n'
   COMPREPLY=($(sbx __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+  [[ ${COMPREPLY[0]} == *: ]] && compopt -o nospace 2>/dev/null
 }
 complete -o default -F _sbx sbx
 "#;
@@ -126,6 +130,12 @@ fn values(arg: &Arg, command: &Command, taken: Vec<String>, typed: &str) -> Plac
     if arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == SANDBOX)) {
         return Place::Sandboxes { command: command.get_name().to_owned(), taken };
     }
+    // A file of here may stand there too: only what has begun as an id is one.
+    let is_either =
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| EITHER.contains(&name.as_str())));
+    if is_either && typed.starts_with("sb_") && !typed.contains(':') {
+        return Place::Sandboxes { command: command.get_name().to_owned(), taken: Vec::new() };
+    }
     let possible = arg.get_possible_values();
     let words = possible.iter().map(|value| (value.get_name().to_owned(), about(value.get_help())));
     let words: Vec<_> = words.filter(|(name, _)| name.starts_with(typed)).collect();
@@ -154,6 +164,7 @@ mod tests {
     #[test]
     fn commands_flags_and_values_are_offered() {
         assert_eq!(words("r"), ["run", "resume", "rm"]);
+        assert_eq!(words("key "), ["create", "list", "revoke", "help"]);
         assert!(!words("").iter().any(|word| word.starts_with("__") || word == "man"));
         assert_eq!(words("ls --s"), ["--state"]);
         assert_eq!(words("ls --state "), ["running", "paused", "terminated"]);
@@ -173,5 +184,8 @@ mod tests {
         assert_eq!(at("exec sb_1 "), Place::Nothing);
         assert_eq!(at("exec sb_1 -- l"), Place::Nothing);
         assert_eq!(at("run --cpu "), Place::Nothing);
+        assert_eq!(at("cp sb_"), sandboxes("cp", &[]));
+        assert_eq!(at("cp a.txt sb_1"), sandboxes("cp", &[]));
+        assert_eq!((at("cp a"), at("cp sb_1:/a")), (Place::Nothing, Place::Nothing));
     }
 }

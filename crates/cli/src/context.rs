@@ -24,6 +24,18 @@ pub fn quick_client(global: &Global) -> Result<Client> {
     Ok(builder(global)?.timeout(QUICK).retries(0).build()?)
 }
 
+/// Where the service is, if anything says that.
+pub fn url(global: &Global) -> Result<Option<String>> {
+    let configuration = Configuration::load(&configuration::path()?)?;
+    let named = global.profile.as_deref().filter(|name| !name.is_empty());
+    let profile = match named {
+        Some(name) => Some(configuration.profile(name)?),
+        None => configuration.profiles.get(DEFAULT),
+    };
+    let environment = std::env::var("SANDBOXD_URL").ok().filter(|value| !value.trim().is_empty());
+    Ok(choose(global.url.clone(), environment, profile, named.is_some()).url)
+}
+
 fn builder(global: &Global) -> Result<ClientBuilder> {
     let configuration = Configuration::load(&configuration::path()?)?;
     let named = global.profile.as_deref().filter(|name| !name.is_empty());
@@ -97,6 +109,7 @@ fn hint(error: &Error) -> Option<String> {
             "'sbx login' keeps a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY name others"
         }
         Code::Forbidden => "the key lacks a scope; 'sandboxd key create --scopes …' makes another",
+        Code::FileNotFound => "a path without a slash in front is below the sandbox's working directory",
         Code::SandboxNotFound => "'sbx ls' shows the sandboxes that are there",
         Code::NetworkError if error.message().contains("certificate") => {
             "'sbx login' shows the service's certificate and keeps it"

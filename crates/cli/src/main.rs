@@ -11,6 +11,7 @@ mod context;
 mod interrupt;
 mod output;
 mod probe;
+mod progress;
 mod style;
 mod table;
 

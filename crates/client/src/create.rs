@@ -4,7 +4,8 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use api::{
-    CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, EgressDefault, SandboxView,
+    CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, EgressDefault, EventKind,
+    SandboxView,
 };
 use futures_util::future::BoxFuture;
 use hyper::Method;
@@ -13,7 +14,7 @@ use crate::client::Client;
 use crate::happenings::{Handlers, Happening, Started};
 use crate::millis::ms;
 use crate::retry::Safety;
-use crate::run::{EventKind, Run};
+use crate::run::Run;
 use crate::sandbox::Sandbox;
 use crate::transport::Call;
 use crate::{Result, ids};
@@ -246,8 +247,11 @@ impl Create {
 
     async fn send(self) -> Result<Sandbox> {
         let key = self.key.unwrap_or_else(|| ids::made("key_"));
-        let call =
+        let mut call =
             Call::new(Method::POST, "/v1/sandboxes", Safety::Repeatable).json(&self.body)?.key(&key)?;
+        if let Some(run) = &self.run {
+            call = run.named(call)?;
+        }
         let view: SandboxView = self.client.transport().json(call).await?;
         let sandbox =
             Sandbox::with(self.client, view.id.clone(), Some(view.clone()), self.handlers, self.run);

@@ -86,6 +86,15 @@ impl Error {
         Self::new(Code::Configuration, message.into())
     }
 
+    /// A file of this machine, and not the service, is at fault.
+    pub(crate) fn local(path: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::new(Code::LocalFile, format!("{}: {error}", path.display()))
+    }
+
+    pub(crate) fn local_content(message: impl Into<String>) -> Self {
+        Self::new(Code::LocalFile, message.into())
+    }
+
     /// What answered is no service of ours, or one that this library does not understand.
     pub(crate) fn unknown(status: u16, message: impl Into<String>, request_id: Option<String>) -> Self {
         let mut error = Self::new(Code::Unknown, message.into());
@@ -224,7 +233,7 @@ impl Error {
     pub fn retryable(&self) -> bool {
         match self.0.code {
             Code::RateLimited | Code::NetworkError => true,
-            Code::Configuration => false,
+            Code::Configuration | Code::LocalFile | Code::DiskFull => false,
             _ => self.0.status.is_some_and(|status| status >= 500),
         }
     }
@@ -293,7 +302,8 @@ mod tests {
             let error = answer(code.status(), &body);
             assert_eq!((error.code(), error.code_name()), (Code::from(*code), code.as_str()));
             assert_eq!((error.status(), error.request_id()), (Some(code.status()), Some("req_1")));
-            let again = matches!(code.status(), 429 | 500..);
+            // A full disk does not empty itself.
+            let again = matches!(code.status(), 429 | 500..) && *code != api::ErrorCode::DiskFull;
             assert_eq!(error.retryable(), again, "{code}");
             assert!(error.code() != Code::Unknown && seen.insert(error.code()), "{code}");
         }

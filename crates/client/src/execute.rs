@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use api::{ExecuteBody, ExecutionResult};
+use api::{EventKind, ExecuteBody, ExecutionResult};
 use futures_util::future::BoxFuture;
 use hyper::Method;
 
@@ -12,7 +12,6 @@ use crate::ids;
 use crate::millis::ms;
 use crate::notes::{completed, failed, shown};
 use crate::retry::Safety;
-use crate::run::EventKind;
 use crate::sandbox::Sandbox;
 use crate::stream::OutputStream;
 use crate::transport::Call;
@@ -186,7 +185,7 @@ impl Execute {
         let call = self.call(Safety::OnlyUnstarted)?.accept("text/event-stream");
         let (sandbox, command) = (self.sandbox, shown(&self.body.command));
         sandbox.note(EventKind::ExecStarted, &[("command", command.clone())]);
-        match sandbox.client().transport().stream(call).await {
+        match sandbox.stream(call).await {
             Ok(response) => Ok(OutputStream::new(response, sandbox, command)),
             Err(error) => Err(failed(&sandbox, command, error)),
         }
@@ -203,7 +202,7 @@ impl Execute {
         let call = call.timeout(limit.saturating_add(transport.timeout()));
         let (sandbox, command) = (&self.sandbox, shown(&self.body.command));
         sandbox.note(EventKind::ExecStarted, &[("command", command.clone())]);
-        let result: ExecutionResult = match transport.json(call).await {
+        let result: ExecutionResult = match sandbox.json(call).await {
             Ok(result) => result,
             Err(error) => return Err(failed(sandbox, command, error)),
         };
@@ -213,8 +212,7 @@ impl Execute {
     }
 
     fn call(&self, safety: Safety) -> Result<Call> {
-        let path = format!("/v1/sandboxes/{}/execute", self.sandbox.id());
-        Call::new(Method::POST, path, safety).json(&self.body)
+        Call::new(Method::POST, self.sandbox.path("/execute"), safety).json(&self.body)
     }
 }
 

@@ -3,6 +3,8 @@
 //! feature `fixture`; what a real service does is tested in `e2e`.
 
 mod command;
+mod events;
+mod files;
 mod service;
 
 use std::collections::VecDeque;
@@ -163,6 +165,26 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
         return Err(Cut);
     }
     Ok(reply.response())
+}
+
+/// A value of a query.
+fn decoded(value: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = value.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match hex.filter(|_| byte == b'%') {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[derive(Debug)]

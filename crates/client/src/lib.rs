@@ -16,45 +16,59 @@
 //! - Every call fails with an [`Error`], whose [`Code`] has one variant for each error of the service.
 //! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
 //!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
+//! - [`Sandbox::files`] reads, writes and moves files of any size, and whole directories.
+//! - [`Client::events`] and [`Sandbox::events`] list what the service tells, or follow it without a gap.
 //! - A [`Run`] notes what happens, as one stream of [`RuntimeEvent`]s.
 
 mod client;
 mod connect;
 mod create;
 mod error;
+mod events;
 mod execute;
+mod files;
 #[cfg(feature = "fixture")]
 #[doc(hidden)]
 pub mod fixture;
+mod follow;
 mod guard;
 mod happenings;
 mod ids;
 mod list;
 mod millis;
 mod notes;
+mod payload;
 mod retry;
 mod run;
 mod sandbox;
 mod settings;
 pub mod sse;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod trust;
 
 pub use api::{
-    BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, ExecuteBody, ExecutionResult, Health,
-    IngressPolicy, NetworkPolicy, Pagination, PauseResult, Resources, ResumeResult, SandboxId, SandboxItem,
-    SandboxList, SandboxState, SandboxView, Timestamp,
+    BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
+    ExecutionResult, FileEntry, FileList, FileType, Health, IngressPolicy, NetworkPolicy, Pagination,
+    PauseResult, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
+    SandboxView, Timestamp, Unpacked,
 };
 
 pub use client::Client;
 pub use create::Create;
 pub use error::{Code, Error, Result};
+pub use events::{EventStream, Events};
 pub use execute::Execute;
+pub use files::{
+    Delete, FileBody, FileListing, FileStream, Files, ListFiles, MakeDirectory, Move, Pack, Read, Unpack,
+    Write,
+};
 pub use guard::Guard;
 pub use happenings::{Failed, Happening, Paused, Resumed, Started, Terminated};
 pub use list::{List, Listing};
-pub use run::{EventKind, LlmCost, Run, RuntimeEvent};
+pub use run::{LlmCost, Run};
 pub use sandbox::Sandbox;
 pub use settings::ClientBuilder;
 pub use stream::{Output, OutputStream};

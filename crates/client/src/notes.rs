@@ -1,9 +1,9 @@
 //! What a run is told of a command, buffered or streamed.
 
+use api::EventKind;
 use serde_json::Value;
 
 use crate::Error;
-use crate::run::EventKind;
 use crate::sandbox::Sandbox;
 
 /// What a runtime event keeps of a command.

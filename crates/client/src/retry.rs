@@ -30,6 +30,8 @@ pub enum Fault {
     NotSent,
     /// Sent, perhaps in part, and not answered.
     Lost,
+    /// What was to be sent could not be had.
+    NoContent,
     Answered {
         status: u16,
         code: Code,
@@ -48,9 +50,12 @@ pub struct Policy {
 pub fn may_repeat(safety: Safety, fault: Fault) -> bool {
     match fault {
         Fault::NotSent => true,
+        Fault::NoContent => false,
         Fault::Lost => matches!(safety, Safety::Repeatable | Safety::Command),
         // Refused before anything was done.
         Fault::Answered { code: Code::RateLimited | Code::ResourceExhausted, .. } => true,
+        // It does not empty itself.
+        Fault::Answered { code: Code::DiskFull, .. } => false,
         Fault::Answered { status, .. } => {
             status >= 500 && matches!(safety, Safety::Repeatable | Safety::AfterAnswer)
         }
@@ -89,11 +94,13 @@ mod tests {
         for (fault, expected) in [
             (Fault::NotSent, [true, true, true, true]),
             (Fault::Lost, [true, true, false, false]),
+            (Fault::NoContent, [false, false, false, false]),
             (answered(500, Code::InternalError), [true, false, true, false]),
             (answered(502, Code::ExecutionError), [true, false, true, false]),
             (answered(502, Code::Unknown), [true, false, true, false]),
             (answered(503, Code::ResourceExhausted), [true, true, true, true]),
             (answered(429, Code::RateLimited), [true, true, true, true]),
+            (answered(507, Code::DiskFull), [false, false, false, false]),
             (answered(404, Code::SandboxNotFound), [false, false, false, false]),
             (answered(408, Code::ExecutionTimeout), [false, false, false, false]),
             (answered(409, Code::InvalidState), [false, false, false, false]),

@@ -1,24 +1,33 @@
 //! The runtime library: what a program and its sandboxes do, as one stream of events under one id (2.10 and 6.3 of the
-//! specification), to handlers and to files.
+//! specification), to handlers, to files, and to the service.
 //!
 //! An event is told in the task that makes it, and is in the file before the call goes on. A file that cannot be written to
-//! stops nothing: the first fault is kept for [`Run::finish`].
+//! stops nothing: the first fault is kept for [`Run::finish`]; that of posting to the service for [`Run::delivered`].
 
-mod event;
+mod cost;
+mod mailer;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{SandboxId, Timestamp};
+use api::{EventId, EventKind, RunId, RuntimeEvent, SandboxId, Timestamp};
 use serde_json::{Map, Value, json};
 
-pub use event::{EventKind, LlmCost, RuntimeEvent};
+pub use cost::LlmCost;
 
 use crate::ids::made;
 use crate::millis::ms;
+use crate::sandbox::Sandbox;
+use crate::transport::Call;
+use crate::{Error, Result};
+use mailer::Mailer;
+
+/// The last number that an event of this process has got.
+static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
 /// One run of a program: an id, and those who are told its events. Clones are the same run.
 ///
@@ -51,12 +60,15 @@ struct Inner {
     id: String,
     sinks: Mutex<Vec<Sink>>,
     fault: Mutex<Option<io::Error>>,
+    /// Of what did not even get into the line to the service.
+    unsent: Mutex<Option<Error>>,
 }
 
 #[derive(Clone)]
 enum Sink {
     Handler(Arc<dyn Fn(&RuntimeEvent) + Send + Sync>),
     Lines(Arc<Mutex<File>>),
+    Service(Mailer),
 }
 
 impl Run {
@@ -70,13 +82,15 @@ impl Run {
         Self::with_id(made("run_"))
     }
 
-    /// A run that has its id from elsewhere.
+    /// A run that has its id from elsewhere: 1 to 128 visible ASCII characters. With another id the calls of its sandboxes
+    /// are errors.
     ///
     /// ```
     /// assert_eq!(client::Run::with_id("nightly-17").id(), "nightly-17");
     /// ```
     pub fn with_id(id: impl Into<String>) -> Self {
-        Self { inner: Arc::new(Inner { id: id.into(), sinks: Mutex::default(), fault: Mutex::default() }) }
+        let (sinks, fault, unsent) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { id: id.into(), sinks, fault, unsent }) }
     }
 
     /// The `runId` of its events.
@@ -116,6 +130,64 @@ impl Run {
         let file = File::options().create(true).append(true).open(path)?;
         self.add(Sink::Lines(Arc::new(Mutex::new(file))));
         Ok(self)
+    }
+
+    /// Posts what the program says of itself from now on (`agent.*` and `cost.llm`) to the events of a sandbox, where it is listed
+    /// and streamed with what the service itself tells of this run. Has to be called within a Tokio runtime, and holds up
+    /// nobody: [`delivered`](Self::delivered) waits until all is there.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// use client::{EventKind, Run};
+    /// use futures_util::TryStreamExt;
+    /// let run = Run::new();
+    /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
+    /// let run = run.to_service(&sandbox);
+    /// run.tool_call("shell", serde_json::json!({"command": "true"}));
+    /// sandbox.execute("true").await?;
+    /// run.delivered().await?;
+    /// let events: Vec<_> = client.events().run(run.id()).stream().try_collect().await?;
+    /// assert!(events.iter().any(|event| event.kind == EventKind::AgentToolCall));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn to_service(self, sandbox: &Sandbox) -> Self {
+        self.add(Sink::Service(Mailer::begin(sandbox.quiet())));
+        self
+    }
+
+    /// Waits until the service keeps all events that were to be posted so far, and tells the first fault of that.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let run = client::Run::new().to_service(&sandbox);
+    /// run.thinking("which test fails?");
+    /// run.delivered().await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn delivered(&self) -> Result<()> {
+        let mut result = Ok(());
+        for sink in self.sinks() {
+            if let Sink::Service(mailer) = sink {
+                result = result.and(mailer.sent().await);
+            }
+        }
+        let unsent = self.inner.unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        result.and(unsent.map_or(Ok(()), Err))
+    }
+
+    /// The same call as part of this run, for the service.
+    pub(crate) fn named(&self, call: Call) -> Result<Call> {
+        let id: std::result::Result<RunId, _> = self.inner.id.parse();
+        let id = id.map_err(|why| {
+            Error::configuration(format!("the run {:?} is none that a service keeps: {why}", self.inner.id))
+        })?;
+        call.header("x-run-id", id.as_str())
+    }
+
+    fn sinks(&self) -> Vec<Sink> {
+        self.inner.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn add(&self, sink: Sink) {
@@ -191,16 +263,21 @@ impl Run {
     ) -> RuntimeEvent {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let event = RuntimeEvent {
-            id: made("ev_"),
+            id: next_id(u64::try_from(since.as_micros()).unwrap_or(u64::MAX)),
             timestamp: Timestamp(ms(since)),
             kind,
-            sandbox_id: sandbox.map(SandboxId::to_string).unwrap_or_default(),
+            sandbox_id: sandbox.cloned(),
             run_id: self.inner.id.clone(),
             data,
         };
-        let sinks = self.inner.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for sink in &sinks {
+        for sink in &self.sinks() {
             match sink {
+                Sink::Service(mailer) => {
+                    if let Some(error) = mailer.post(&event) {
+                        let mut unsent = self.inner.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+                        unsent.get_or_insert(error);
+                    }
+                }
                 Sink::Handler(handler) => handler(&event),
                 Sink::Lines(file) => {
                     if let Err(error) = write_line(file, &event) {
@@ -224,14 +301,21 @@ impl Run {
         if let Some(fault) = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(fault);
         }
-        let sinks = self.inner.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for sink in &sinks {
+        for sink in &self.sinks() {
             if let Sink::Lines(file) = sink {
                 file.lock().unwrap_or_else(PoisonError::into_inner).sync_all()?;
             }
         }
         Ok(())
     }
+}
+
+/// The time in µs, or one more than the last: ids of a run grow, also over several processes of it, and have the 16 digits of the
+/// service's own until the year 2286.
+fn next_id(now_us: u64) -> EventId {
+    let next = |last: u64| Some(now_us.max(last + 1));
+    let last = LAST_ID.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    EventId(last.map_or(now_us, |last| now_us.max(last + 1)))
 }
 
 /// One write, so that lines of several processes do not mix.
@@ -244,6 +328,13 @@ fn write_line(file: &Mutex<File>, event: &RuntimeEvent) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_grow_whatever_the_clock_does() {
+        let now = 1_795_000_000_000_000;
+        let ids = [now, now, now - 1].map(next_id);
+        assert!(ids[0] < ids[1] && ids[1] < ids[2] && ids[2].to_string().len() == 19, "{ids:?}");
+    }
 
     #[test]
     fn a_file_that_cannot_be_written_to_is_told_of_at_the_end() {

@@ -4,14 +4,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::{PauseResult, ResumeResult, SandboxId, SandboxView, TerminateResult};
-use hyper::Method;
+use api::{EventKind, PauseResult, ResumeResult, SandboxId, SandboxView, TerminateResult};
+use hyper::body::Incoming;
+use hyper::{Method, Response};
 use serde_json::{Map, Value};
 
 use crate::client::Client;
 use crate::happenings::{Failed, Handlers, Happening, Paused, Resumed, Terminated};
 use crate::retry::Safety;
-use crate::run::{EventKind, Run};
+use crate::run::Run;
 use crate::transport::Call;
 use crate::{Error, Result};
 
@@ -131,8 +132,33 @@ impl Sandbox {
     }
 
     async fn view(&self) -> Result<SandboxView> {
-        let call = Call::get(format!("/v1/sandboxes/{}", self.inner.id));
-        self.inner.client.transport().json(call).await
+        self.json(Call::get(self.path(""))).await
+    }
+
+    /// Below the sandbox; what follows begins with a slash, or there is nothing.
+    pub(crate) fn path(&self, rest: &str) -> String {
+        format!("/v1/sandboxes/{}{rest}", self.inner.id)
+    }
+
+    /// A call about this sandbox, as every one is sent: with the run that it belongs to.
+    pub(crate) async fn json<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
+        self.inner.client.transport().json(self.in_run(call)?).await
+    }
+
+    /// The same for an answer that is read as it comes.
+    pub(crate) async fn stream(&self, call: Call) -> Result<Response<Incoming>> {
+        self.inner.client.transport().stream(self.in_run(call)?).await
+    }
+
+    fn in_run(&self, call: Call) -> Result<Call> {
+        match self.run() {
+            Some(run) => run.named(call),
+            None => Ok(call),
+        }
+    }
+
+    fn run(&self) -> Option<Run> {
+        self.inner.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops all its processes where they are.
@@ -171,9 +197,8 @@ impl Sandbox {
     }
 
     async fn order<T: serde::de::DeserializeOwned>(&self, verb: &str) -> Result<T> {
-        let path = format!("/v1/sandboxes/{}/{verb}", self.inner.id);
-        let call = Call::new(Method::POST, path, Safety::AfterAnswer);
-        self.inner.client.transport().json(call).await.map_err(|error| self.failed(error))
+        let call = Call::new(Method::POST, self.path(&format!("/{verb}")), Safety::AfterAnswer);
+        self.json(call).await.map_err(|error| self.failed(error))
     }
 
     /// Ends it. Its processes, files and disk are gone. When the answer of a first try was lost and a second one finds that it
@@ -188,9 +213,8 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn terminate(&self) -> Result<Terminated> {
-        let path = format!("/v1/sandboxes/{}", self.inner.id);
-        let call = Call::new(Method::DELETE, path, Safety::Repeatable);
-        let answer: Result<TerminateResult> = self.inner.client.transport().json(call).await;
+        let call = Call::new(Method::DELETE, self.path(""), Safety::Repeatable);
+        let answer: Result<TerminateResult> = self.json(call).await;
         let total_runtime_ms = match answer {
             Ok(end) => Some(end.total_runtime_ms),
             Err(error) if error.repeats() > 0 && error.terminated() == Some(DELETED) => None,
@@ -233,6 +257,11 @@ impl Sandbox {
         self
     }
 
+    /// A handle of its own, in no run and with no handlers.
+    pub(crate) fn quiet(&self) -> Self {
+        Self::new(self.inner.client.clone(), self.inner.id.clone(), None)
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.inner.client
     }
@@ -246,8 +275,7 @@ impl Sandbox {
     }
 
     pub(crate) fn note(&self, kind: EventKind, data: &[(&str, Value)]) {
-        let run = self.inner.run.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(run) = run {
+        if let Some(run) = self.run() {
             let data: Map<String, Value> =
                 data.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
             run.record(kind, Some(&self.inner.id), data);

@@ -70,7 +70,10 @@ pub struct Parser {
     name: String,
     data: String,
     has_data: bool,
+    /// Of the event that is being read, or of the last one.
     id: Option<String>,
+    /// Of the last event that came whole.
+    last_id: Option<String>,
 }
 
 impl Parser {
@@ -118,6 +121,19 @@ impl Parser {
         Ok(())
     }
 
+    /// For `Last-Event-ID` after the connection has broken off: the last id that came, also with an event that has no data and
+    /// is told to nobody. What broke off in the middle does not count.
+    ///
+    /// ```
+    /// let mut parser = client::sse::Parser::new();
+    /// parser.push(b"id: 7\n\nid: 8\ndata: broken o", &mut Default::default())?;
+    /// assert_eq!(parser.last_id(), Some("7"));
+    /// # Ok::<(), client::sse::TooLong>(())
+    /// ```
+    pub fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
     fn room_for(&self, more: usize) -> Result<(), TooLong> {
         let held = self.line.len() + self.data.len() + self.name.len();
         if held.saturating_add(more) > LONGEST { Err(TooLong) } else { Ok(()) }
@@ -148,6 +164,7 @@ impl Parser {
     }
 
     fn end_event(&mut self, to: &mut VecDeque<Event>) {
+        self.last_id.clone_from(&self.id);
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
         if !std::mem::take(&mut self.has_data) {
             return;

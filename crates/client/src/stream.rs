@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use api::Done;
+use api::{Done, EventKind};
 use futures_util::Stream;
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use http_body_util::BodyExt;
@@ -15,7 +15,6 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 use crate::notes::{completed, failed};
-use crate::run::EventKind;
 use crate::sandbox::Sandbox;
 use crate::sse::{Event, Parser};
 use crate::transport::request_id;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::connect::{Connector, Place};
+use crate::payload::{Meter, Outgoing, Payload};
 use crate::retry::{Fault, Policy, Safety, may_repeat, wait};
 use crate::{Error, Result};
 
@@ -23,6 +24,7 @@ use crate::{Error, Result};
 const KEEP_IDLE: Duration = Duration::from_secs(60);
 /// Both streams of a command at 16 MiB, each byte written as an escape, and room to spare.
 const LONGEST_ANSWER: usize = 256 << 20;
+const JSON: &str = "application/json";
 const AGENT: &str = concat!("sandboxd-client/", env!("CARGO_PKG_VERSION"));
 
 /// What all calls of a client share. Clones share the connections.
@@ -34,21 +36,23 @@ pub struct Transport {
 struct Shared {
     place: Place,
     connector: Connector,
-    pool: Pool<Connector, Full<Bytes>>,
+    pool: Pool<Connector, Outgoing>,
     authorization: Option<HeaderValue>,
     timeout: Duration,
     policy: Policy,
 }
 
 /// One request, as often as it is sent.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Call {
     method: Method,
     /// With its query.
     path: String,
-    body: Option<Bytes>,
+    payload: Payload,
+    /// Of the payload.
+    kind: &'static str,
     accept: &'static str,
-    key: Option<HeaderValue>,
+    headers: Vec<(HeaderName, HeaderValue)>,
     safety: Safety,
     /// Where it is not the client's.
     timeout: Option<Duration>,
@@ -56,8 +60,16 @@ pub struct Call {
 
 impl Call {
     pub fn new(method: Method, path: impl Into<String>, safety: Safety) -> Self {
-        let (path, accept) = (path.into(), "application/json");
-        Self { method, path, body: None, accept, key: None, safety, timeout: None }
+        Self {
+            method,
+            path: path.into(),
+            payload: Payload::None,
+            kind: JSON,
+            accept: JSON,
+            headers: Vec::new(),
+            safety,
+            timeout: None,
+        }
     }
 
     pub fn get(path: impl Into<String>) -> Self {
@@ -66,16 +78,27 @@ impl Call {
 
     pub fn json(mut self, body: &impl Serialize) -> Result<Self> {
         let body = serde_json::to_vec(body);
-        self.body = Some(body.map_err(|error| Error::configuration(error.to_string()))?.into());
+        self.payload = Payload::Whole(body.map_err(|error| Error::configuration(error.to_string()))?.into());
         Ok(self)
     }
 
-    pub fn key(mut self, key: &str) -> Result<Self> {
-        let value = HeaderValue::from_str(key).map_err(|_| {
-            Error::configuration("an Idempotency-Key is 1 to 255 visible ASCII characters".to_owned())
-        })?;
-        self.key = Some(value);
+    /// Content that is no JSON. One that is streamed is under no timeout but that of its next piece.
+    pub fn payload(mut self, payload: Payload, kind: &'static str) -> Self {
+        (self.payload, self.kind) = (payload, kind);
+        self
+    }
+
+    pub fn header(mut self, name: &'static str, value: &str) -> Result<Self> {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| Error::configuration(format!("{value:?} cannot be the header {name}")))?;
+        self.headers.push((HeaderName::from_static(name), value));
         Ok(self)
+    }
+
+    pub fn key(self, key: &str) -> Result<Self> {
+        self.header("idempotency-key", key).map_err(|_| {
+            Error::configuration("an Idempotency-Key is 1 to 255 visible ASCII characters".to_owned())
+        })
     }
 
     pub fn accept(mut self, accept: &'static str) -> Self {
@@ -151,17 +174,12 @@ impl Transport {
     ) -> Result<T> {
         let mut repeats = 0;
         loop {
-            let within = call.timeout.unwrap_or(self.shared.timeout);
-            let tried = tokio::time::timeout(within, self.once(call, &read)).await;
-            let failure = match tried {
-                Ok(Ok(value)) => return Ok(value),
-                Ok(Err(failure)) => failure,
-                Err(_) => {
-                    let error = Error::network(format!("no answer within {} ms", within.as_millis()));
-                    Failure { fault: Fault::Lost, error }
-                }
+            let failure = match self.within(call, &read).await {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
             };
-            let pause = may_repeat(call.safety, failure.fault).then(|| {
+            let again = may_repeat(call.safety, failure.fault) && call.payload.is_left();
+            let pause = again.then(|| {
                 wait(self.shared.policy, repeats + 1, failure.error.retry_after(), rand::rng().random())
             });
             let Some(pause) = pause.flatten() else { return Err(failure.error.after(repeats)) };
@@ -170,14 +188,40 @@ impl Transport {
         }
     }
 
-    async fn once<T>(
+    /// One try within its time. While a streamed body goes on, the time begins anew with each piece, and does not run while the
+    /// next piece is not there.
+    async fn within<T>(
         &self,
         call: &Call,
         read: &impl AsyncFn(Response<Incoming>) -> std::result::Result<T, Error>,
     ) -> std::result::Result<T, Failure> {
+        let limit = call.timeout.unwrap_or(self.shared.timeout);
+        let meter = Arc::new(Meter::default());
+        let mut trying = std::pin::pin!(self.once(call, &meter, read));
+        loop {
+            let before = meter.pieces();
+            if let Ok(tried) = tokio::time::timeout(limit, &mut trying).await {
+                return tried;
+            }
+            if !call.payload.is_streamed() || (meter.pieces() == before && !meter.is_starved()) {
+                let error = Error::network(format!("no answer within {} ms", limit.as_millis()));
+                return Err(Failure { fault: Fault::Lost, error });
+            }
+        }
+    }
+
+    async fn once<T>(
+        &self,
+        call: &Call,
+        meter: &Arc<Meter>,
+        read: &impl AsyncFn(Response<Incoming>) -> std::result::Result<T, Error>,
+    ) -> std::result::Result<T, Failure> {
         let unsent = |error| Failure { fault: Fault::NotSent, error };
-        let request = self.request(call).map_err(unsent)?;
+        let request = self.request(call, meter).map_err(unsent)?;
         let response = self.shared.pool.request(request).await.map_err(|error| {
+            if let Some(message) = meter.fault() {
+                return Failure { fault: Fault::NoContent, error: Error::local_content(message) };
+            }
             let fault = if error.is_connect() { Fault::NotSent } else { Fault::Lost };
             Failure { fault, error: Error::network(self.told(&error)) }
         })?;
@@ -193,10 +237,10 @@ impl Transport {
         Err(Failure { fault: Fault::Answered { status, code: error.code() }, error })
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>> {
+    fn request(&self, call: &Call, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
         let url = self.shared.place.url(&call.path);
         let url: Uri = url.parse().map_err(|_| Error::configuration(format!("{url:?} is no URL")))?;
-        let mut request = Request::new(Full::from(call.body.clone().unwrap_or_default()));
+        let mut request = Request::new(call.payload.body(meter));
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = url;
         let headers = request.headers_mut();
@@ -205,11 +249,11 @@ impl Transport {
         if let Some(authorization) = &self.shared.authorization {
             headers.insert(header::AUTHORIZATION, authorization.clone());
         }
-        if call.body.is_some() {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if !call.payload.is_none() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(call.kind));
         }
-        if let Some(key) = &call.key {
-            headers.insert("idempotency-key", key.clone());
+        for (name, value) in &call.headers {
+            headers.insert(name, value.clone());
         }
         Ok(request)
     }
@@ -241,10 +285,10 @@ pub fn request_id(headers: &HeaderMap) -> Option<String> {
 }
 
 /// A value within a query, percent-encoded.
-pub fn encoded(text: &str) -> String {
+pub fn encoded(text: impl AsRef<[u8]>) -> String {
     use std::fmt::Write;
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
+    let mut encoded = String::with_capacity(text.as_ref().len());
+    for &byte in text.as_ref() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             encoded.push(char::from(byte));
         } else {

@@ -23,6 +23,9 @@ pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
             let typed = words.last().map(String::as_str).unwrap_or_default();
             let mut live = live(global, &command).await.unwrap_or_default();
             live.retain(|(id, _)| id.starts_with(typed) && !taken.contains(id));
+            if command == "cp" {
+                live.iter_mut().for_each(|(id, _)| id.push(':'));
+            }
             live
         }
     };

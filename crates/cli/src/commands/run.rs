@@ -1,16 +1,20 @@
-//! `sbx run`: one command in a sandbox of its own, which is gone when this ends, also after Ctrl-C.
+//! `sbx run`: one command in a sandbox of its own, which is gone when this ends, also after Ctrl-C. What `-v` names is copied in
+//! before, and with `:rw` copied out after a command that came to its end.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use client::{Client, Sandbox};
+use futures_util::future::try_join_all;
 
 use super::follow::{Shown, follow};
+use super::transfer::{Place, Source};
 use super::words::{self, Made};
-use crate::cli::RunArguments;
+use crate::cli::{RunArguments, Volume};
 use crate::interrupt::Interrupt;
 use crate::output::note;
+use crate::progress::Progress;
 
 /// The service's own default for a command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,11 +29,51 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
         Made::Sandbox(sandbox) => sandbox,
         Made::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
-    let execute = sandbox.execute(words::line(&arguments.command));
-    let shown = if json { Shown::Json } else { Shown::AsItIs };
-    let result = follow(execute, &arguments.running, shown, &interrupt).await;
+    let result = within(&sandbox, json, &arguments, &interrupt).await;
     remove(&sandbox).await;
     result
+}
+
+async fn within(
+    sandbox: &Sandbox,
+    json: bool,
+    arguments: &RunArguments,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
+    let copies = try_join_all(arguments.volume.iter().map(|volume| copy_in(sandbox, volume)));
+    tokio::select! {
+        copied = copies => drop(copied?),
+        code = interrupt.first() => return Ok(ExitCode::from(code)),
+    }
+    let execute = sandbox.execute(words::line(&arguments.command));
+    let shown = if json { Shown::Json } else { Shown::AsItIs };
+    let code = follow(execute, &arguments.running, shown, interrupt).await?;
+    for volume in arguments.volume.iter().filter(|volume| volume.back) {
+        tokio::select! {
+            copied = copy_out(sandbox, volume) => copied?,
+            _ = interrupt.first() => return Ok(code),
+        }
+    }
+    Ok(code)
+}
+
+async fn copy_in(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
+    let source = Source::find(Place::Here(volume.local.clone())).await?;
+    let (name, size) = source.shown();
+    let progress = Progress::new(name, size, false);
+    let copied =
+        source.unnamed().copy(Place::Inside(sandbox.files(), volume.inside.clone()), &progress).await;
+    progress.done();
+    copied.map(drop)
+}
+
+async fn copy_out(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
+    let source = Source::find(Place::Inside(sandbox.files(), volume.inside.clone())).await?;
+    let (name, size) = source.shown();
+    let progress = Progress::new(name, size, false);
+    let copied = source.unnamed().copy(Place::Here(volume.local.clone()), &progress).await;
+    progress.done();
+    copied.map(drop)
 }
 
 /// The command's result counts more than a sandbox that stays for a minute.

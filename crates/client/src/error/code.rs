@@ -6,7 +6,7 @@ use api::ErrorCode;
 
 macro_rules! codes {
     ($($(#[doc = $meaning:literal])+ $variant:ident,)+) => {
-        /// What went wrong: one variant for each error of the service, and three of the library.
+        /// What went wrong: one variant for each error of the service, and four of the library.
         ///
         /// ```
         /// use client::Code;
@@ -21,6 +21,8 @@ macro_rules! codes {
             NetworkError,
             /// The settings of this client do not work: its URL, its key, the certificate it is to trust.
             Configuration,
+            /// A file or directory of this machine could not be read or written.
+            LocalFile,
             /// An answer that this version of the library does not know; see [`Error::code_name`](crate::Error::code_name).
             Unknown,
         }
@@ -42,6 +44,7 @@ macro_rules! codes {
                     $(Self::$variant => ErrorCode::$variant.as_str(),)+
                     Self::NetworkError => "NETWORK_ERROR",
                     Self::Configuration => "CLIENT_CONFIGURATION",
+                    Self::LocalFile => "LOCAL_FILE",
                     Self::Unknown => "UNKNOWN",
                 }
             }

@@ -50,7 +50,7 @@ pub fn event(event: Event) -> Result<RuntimeEvent, ApiError> {
         id: EventId(event.sequence),
         timestamp: event.at.into(),
         kind,
-        sandbox_id: event.sandbox,
+        sandbox_id: Some(event.sandbox),
         run_id: event.run,
         data,
     })

@@ -1,0 +1,44 @@
+//! `sbx cp`: files and directories into a sandbox, out of one, or from one to another.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use client::Client;
+use serde_json::json;
+
+use super::transfer::{Place, Source};
+use crate::cli::CpArguments;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::progress::Progress;
+
+pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<ExitCode> {
+    let interrupt = Interrupt::listen()?;
+    let (from, to) = (Place::parse(client, &arguments.from)?, Place::parse(client, &arguments.to)?);
+    let is_inside = |place: &Place| matches!(place, Place::Inside(..));
+    ensure!(
+        is_inside(&from) || is_inside(&to),
+        "neither {:?} nor {:?} is in a sandbox; one has to be SANDBOX:PATH",
+        arguments.from,
+        arguments.to
+    );
+    let to_stdout = matches!(to, Place::Stream);
+    let work = async {
+        let source = Source::find(from).await?;
+        let (name, size) = source.shown();
+        let progress = Progress::new(name, size, arguments.quiet);
+        let copied = source.copy(to, &progress).await;
+        progress.done();
+        copied
+    };
+    let copied = tokio::select! {
+        copied = work => copied?,
+        code = interrupt.first() => return Ok(ExitCode::from(code)),
+    };
+    if json && !to_stdout {
+        output::json(&json!({
+            "from": arguments.from, "to": arguments.to, "files": copied.files, "bytes": copied.bytes,
+        }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,144 @@
+//! `sbx events`: what happened, the newest last, and with `--follow` what happens.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use client::{Client, EventId, EventKind, EventStream, Events, RuntimeEvent};
+use futures_util::{StreamExt, TryStreamExt};
+use serde_json::Value;
+
+use crate::cli::EventsArguments;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::style::{Paint, Tone};
+
+const LISTED: usize = 100;
+const LISTED_BEFORE: usize = 10;
+const LARGEST_PAGE: usize = 100;
+
+pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) -> Result<ExitCode> {
+    let interrupt = Interrupt::listen()?;
+    let work = async {
+        // Listening comes first, so that nothing falls between the list and what follows it.
+        let live = if arguments.follow { Some(wanted(client, arguments)?.follow().await?) } else { None };
+        let default = if arguments.follow { LISTED_BEFORE } else { LISTED };
+        let last = list(wanted(client, arguments)?, arguments.last.unwrap_or(default), json).await?;
+        match live {
+            Some(live) => follow(live, last, json).await,
+            None => Ok(()),
+        }
+    };
+    tokio::select! {
+        done = work => done.map(|()| ExitCode::SUCCESS),
+        code = interrupt.first() => Ok(ExitCode::from(code)),
+    }
+}
+
+fn wanted(client: &Client, arguments: &EventsArguments) -> Result<Events> {
+    let mut events = match &arguments.id {
+        Some(id) => client.sandbox(id)?.events(),
+        None => client.events(),
+    };
+    for kind in &arguments.kinds {
+        events = events.kinds(kind);
+    }
+    if let Some(run) = &arguments.run {
+        events = events.run(run);
+    }
+    Ok(events)
+}
+
+/// The newest `count`, oldest first; answers the last one.
+async fn list(events: Events, count: usize, json: bool) -> Result<Option<EventId>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    let page = u32::try_from(count.min(LARGEST_PAGE)).unwrap_or(1);
+    let newest = events.newest_first().page_size(page).stream().take(count);
+    let mut found: Vec<RuntimeEvent> = newest.try_collect().await?;
+    found.reverse();
+    found.iter().try_for_each(|event| show(event, json))?;
+    Ok(found.last().map(|event| event.id))
+}
+
+async fn follow(mut live: EventStream, last: Option<EventId>, json: bool) -> Result<()> {
+    while let Some(event) = live.try_next().await? {
+        if last.is_none_or(|last| event.id > last) {
+            show(&event, json)?;
+        }
+    }
+    Ok(())
+}
+
+fn show(event: &RuntimeEvent, json: bool) -> Result<()> {
+    if json {
+        return output::text(&format!("{}\n", serde_json::to_string(event)?));
+    }
+    output::text(&line(event, Paint::of(&std::io::stdout())))
+}
+
+fn line(event: &RuntimeEvent, paint: Paint) -> String {
+    let sandbox = event.sandbox_id.as_ref().map(ToString::to_string).unwrap_or_default();
+    let kind = format!("{:<18}", event.kind.as_str());
+    let data: Vec<String> = event
+        .data
+        .iter()
+        .filter(|(name, _)| *name != "executionId")
+        .map(|(name, value)| format!("{name}={}", brief(value)))
+        .collect();
+    let run = if event.run_id.is_empty() { String::new() } else { format!("  run={}", event.run_id) };
+    let time = paint.text(Tone::Faint, &event.timestamp.to_string());
+    let text = format!("{time}  {sandbox}  {}{run}  {}", paint.text(tone(event.kind), &kind), data.join(" "));
+    format!("{}\n", text.trim_end())
+}
+
+/// A command or a message may be of many lines, and hostile.
+fn brief(value: &Value) -> String {
+    const MOST: usize = 100;
+    let text = match value {
+        Value::String(text) if !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"') => {
+            text.clone()
+        }
+        other => other.to_string(),
+    };
+    let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+fn tone(kind: EventKind) -> Tone {
+    use EventKind::{
+        AgentError, ExecError, FileError, NetworkRefused, SandboxError, SandboxPaused, SandboxStarted,
+        SandboxTerminated,
+    };
+    match kind {
+        SandboxError | ExecError | FileError | AgentError | NetworkRefused => Tone::Bad,
+        SandboxStarted => Tone::Good,
+        SandboxPaused => Tone::Waiting,
+        SandboxTerminated => Tone::Faint,
+        _ => Tone::Bold,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let json = r#"{"id":"ev_0000000000000042","timestamp":"2026-01-02T03:04:05.678Z","type":"exec.completed",
+            "sandboxId":"sb_aaaaaaaa","runId":"r","data":{"command":"a\n\u001b[2J","durationMs":3,"executionId":"ex_1"}}"#;
+        let event: RuntimeEvent = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            line(&event, Paint::None),
+            "2026-01-02T03:04:05.678Z  sb_aaaaaaaa  exec.completed      run=r  command=\"a\\n\\u001b[2J\" durationMs=3\n"
+        );
+        assert_eq!(brief(&"x".repeat(500).into()).chars().count(), 101);
+        assert_eq!(
+            (brief(&"true".into()), brief(&"a b".into()), brief(&Value::Null)),
+            ("true".into(), "\"a b\"".into(), "null".into())
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! `sbx key`: API keys. No key makes keys over the network: whoever may read the service's data directory makes them, with the
+//! program `sandboxd` on its machine, and that is what this calls.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cli::{Global, KeyVerb};
+use crate::context;
+
+const PROGRAM: &str = "sandboxd";
+
+pub fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode> {
+    if let Some(url) = context::url(global)?.filter(|url| !is_here(url)) {
+        bail!(
+            "keys are made on the machine of the service, {url}: run 'sandboxd {}' there",
+            words(verb, false).join(" ")
+        );
+    }
+    let program = program()?;
+    if let KeyVerb::Revoke { ids } = verb {
+        for id in ids {
+            let status = Command::new(&program).args(["key", "revoke", id]).status();
+            let status = status.with_context(|| program.display().to_string())?;
+            ensure!(status.success(), "{id} is not revoked");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Takes this program's place, so what it says and how it ends are its own.
+    let error = Command::new(&program).args(words(verb, json)).exec();
+    Err(error).with_context(|| program.display().to_string())
+}
+
+/// As `sandboxd` takes them.
+fn words(verb: &KeyVerb, json: bool) -> Vec<String> {
+    let mut words = vec!["key".to_owned()];
+    match verb {
+        KeyVerb::Create { account, scopes, label } => {
+            words.extend(["create", "--account", account, "--scopes", scopes].map(str::to_owned));
+            words.extend(label.iter().flat_map(|label| ["--label".to_owned(), label.clone()]));
+        }
+        KeyVerb::List => {
+            words.push("list".to_owned());
+            words.extend(json.then(|| "--json".to_owned()));
+        }
+        KeyVerb::Revoke { ids } => {
+            words.push("revoke".to_owned());
+            words.extend(ids.iter().cloned());
+        }
+    }
+    words
+}
+
+/// Beside this program, where a build or a package puts both, or on the path.
+fn program() -> Result<PathBuf> {
+    let own = std::env::current_exe().ok().and_then(|own| own.parent().map(|dir| dir.join(PROGRAM)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = std::env::split_paths(&path).map(|dir| dir.join(PROGRAM));
+    own.into_iter().chain(named).find(|candidate| candidate.is_file()).with_context(|| {
+        format!("the program {PROGRAM} is neither beside sbx nor on the PATH: keys are made on the machine of the service, with '{PROGRAM} key'")
+    })
+}
+
+fn is_here(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = rest.split('/').next().unwrap_or_default();
+    let host = match host.strip_prefix('[') {
+        Some(ipv6) => ipv6.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(host, _)| host),
+    };
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_made_where_the_service_is() {
+        for url in ["https://127.0.0.1:8443", "https://localhost", "https://[::1]:8443/x"] {
+            assert!(is_here(url), "{url}");
+        }
+        for url in [
+            "https://a.example",
+            "https://10.0.0.1:8443",
+            "https://localhost.example",
+            "https://[2001:db8::1]",
+        ] {
+            assert!(!is_here(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_the_daemon() {
+        let create =
+            KeyVerb::Create { account: "a".into(), scopes: "read".into(), label: Some("x y".into()) };
+        assert_eq!(
+            words(&create, true),
+            ["key", "create", "--account", "a", "--scopes", "read", "--label", "x y"]
+        );
+        assert_eq!(words(&KeyVerb::List, true), ["key", "list", "--json"]);
+    }
+}

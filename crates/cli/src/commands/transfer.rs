@@ -1,0 +1,258 @@
+//! Files and directories between this machine and sandboxes, however they are named. Called by `cp` and `run`.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use client::{Client, Code, FileBody, FileEntry, FileStream, Files};
+use futures_util::{StreamExt, TryStreamExt};
+use tokio::io::AsyncWriteExt;
+
+use crate::progress::Progress;
+
+/// Where something is.
+pub enum Place {
+    Here(PathBuf),
+    Inside(Files, String),
+    /// Standard input or output.
+    Stream,
+}
+
+impl Place {
+    /// `SANDBOX:PATH`, `-`, or a path here; a path here that looks like the first is written with `./` in front.
+    pub fn parse(client: &Client, word: &str) -> Result<Self> {
+        if word == "-" {
+            return Ok(Self::Stream);
+        }
+        match word.split_once(':') {
+            Some((id, path)) if id.starts_with("sb_") => {
+                let path = if path.is_empty() { "." } else { path };
+                Ok(Self::Inside(client.sandbox(id)?.files(), path.to_owned()))
+            }
+            _ => Ok(Self::Here(word.into())),
+        }
+    }
+}
+
+/// What was copied.
+#[derive(Debug, Default)]
+pub struct Copied {
+    pub files: u64,
+    pub bytes: u64,
+}
+
+/// What there is to copy, opened.
+pub enum Source {
+    File {
+        name: Option<String>,
+        size: Option<u64>,
+        mode: Option<u32>,
+        content: Content,
+    },
+    /// Without a name, only what is in it is copied.
+    Directory {
+        name: Option<String>,
+        content: Content,
+    },
+}
+
+pub enum Content {
+    Here(PathBuf),
+    Stdin,
+    Inside(Files, String),
+}
+
+impl Source {
+    pub async fn find(place: Place) -> Result<Self> {
+        match place {
+            Place::Stream => Ok(Self::File { name: None, size: None, mode: None, content: Content::Stdin }),
+            Place::Here(path) => {
+                let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
+                if found.is_dir() {
+                    let name = name(&path.to_string_lossy());
+                    return Ok(Self::Directory { name, content: Content::Here(path) });
+                }
+                let size = found.is_file().then(|| found.len());
+                let (name, mode) = (name(&path.to_string_lossy()), Some(found.permissions().mode() & 0o777));
+                Ok(Self::File { name, size, mode, content: Content::Here(path) })
+            }
+            Place::Inside(files, path) => {
+                let found = files.stat_target(&path).await?;
+                let name = name(&path);
+                if found.is_directory {
+                    return Ok(Self::Directory { name, content: Content::Inside(files, path) });
+                }
+                let mode = u32::from_str_radix(&found.mode, 8).ok().map(|mode| mode & 0o777);
+                let size = Some(found.size_bytes);
+                Ok(Self::File { name, size, mode, content: Content::Inside(files, path) })
+            }
+        }
+    }
+
+    /// For the progress bar.
+    pub fn shown(&self) -> (&str, Option<u64>) {
+        match self {
+            Self::File { name, size, .. } => (name.as_deref().unwrap_or("-"), *size),
+            Self::Directory { name, .. } => (name.as_deref().unwrap_or("."), None),
+        }
+    }
+
+    /// To stand at its place and not below it.
+    pub fn unnamed(self) -> Self {
+        match self {
+            Self::File { size, mode, content, .. } => Self::File { name: None, size, mode, content },
+            Self::Directory { content, .. } => Self::Directory { name: None, content },
+        }
+    }
+
+    /// Into its place.
+    pub async fn copy(self, to: Place, progress: &Progress) -> Result<Copied> {
+        match (self, to) {
+            (Self::File { name, mode, content, .. }, Place::Inside(files, path)) => {
+                let path = inside(&files, path, name.as_deref()).await?;
+                let mut write = files.write(&path, content.body(progress).await?);
+                if let Some(mode) = mode {
+                    write = write.mode(mode);
+                }
+                Ok(Copied { files: 1, bytes: write.await?.size_bytes })
+            }
+            (Self::Directory { name, content }, Place::Inside(files, path)) => {
+                let path = inside(&files, path, name.as_deref()).await?;
+                let archive = content.archive(progress).await?;
+                let unpacked = files.unpack(&path, archive).await?;
+                Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
+            }
+            (Self::File { name, mode, content, .. }, Place::Here(path)) => {
+                let path = here(path, name.as_deref());
+                content.to_file(&path, mode, progress).await
+            }
+            (Self::Directory { name, content }, Place::Here(path)) => {
+                let path = here(path, name.as_deref());
+                ensure!(!path.exists() || path.is_dir(), "{} is no directory", path.display());
+                let Content::Inside(files, from) = content else { return both_here() };
+                let stream = files.pack(from).stream().await?.on_progress(progress.teller());
+                let unpacked = stream.unpack_to(path).await?;
+                Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
+            }
+            (Self::File { content: Content::Inside(files, from), .. }, Place::Stream) => {
+                print(files.read(from).stream().await?.on_progress(progress.teller())).await
+            }
+            (Self::Directory { content: Content::Inside(files, from), .. }, Place::Stream) => {
+                print(files.pack(from).stream().await?.on_progress(progress.teller())).await
+            }
+            (_, Place::Stream) => both_here(),
+        }
+    }
+}
+
+fn both_here<T>() -> Result<T> {
+    bail!("neither of the two is in a sandbox; one has to be SANDBOX:PATH")
+}
+
+impl Content {
+    /// Of a file.
+    async fn body(self, progress: &Progress) -> Result<FileBody> {
+        let body = match self {
+            Self::Here(path) => FileBody::file(path),
+            Self::Stdin => FileBody::reader(tokio::io::stdin()),
+            Self::Inside(files, path) => passed_on(files.read(path).stream().await?),
+        };
+        Ok(body.on_progress(progress.teller()))
+    }
+
+    /// Of a directory.
+    async fn archive(self, progress: &Progress) -> Result<FileBody> {
+        let body = match self {
+            Self::Here(path) => FileBody::directory(path),
+            Self::Stdin => bail!("standard input is no directory"),
+            Self::Inside(files, path) => passed_on(files.pack(path).stream().await?),
+        };
+        Ok(body.on_progress(progress.teller()))
+    }
+
+    async fn to_file(self, path: &Path, mode: Option<u32>, progress: &Progress) -> Result<Copied> {
+        let Self::Inside(files, from) = self else { return both_here() };
+        let is_new = !path.exists();
+        let stream = files.read(from).stream().await?.on_progress(progress.teller());
+        let bytes = stream.to_file(path).await?;
+        if is_new && mode.is_some_and(|mode| mode & 0o100 != 0) {
+            executable(path).with_context(|| path.display().to_string())?;
+        }
+        Ok(Copied { files: 1, bytes })
+    }
+}
+
+/// From one sandbox to another.
+fn passed_on(stream: FileStream) -> FileBody {
+    FileBody::stream(stream.map_err(io::Error::other))
+}
+
+/// For whom it can be read.
+fn executable(path: &Path) -> io::Result<()> {
+    let mut permissions = path.metadata()?.permissions();
+    permissions.set_mode(permissions.mode() | (permissions.mode() & 0o444) >> 2);
+    std::fs::set_permissions(path, permissions)
+}
+
+async fn print(mut stream: FileStream) -> Result<Copied> {
+    let mut out = tokio::io::stdout();
+    let mut bytes = 0;
+    while let Some(piece) = stream.next().await {
+        let piece = piece?;
+        bytes += piece.len() as u64;
+        out.write_all(&piece).await?;
+    }
+    out.flush().await?;
+    Ok(Copied { files: 1, bytes })
+}
+
+/// The last part of a path; none where only what is in a directory is meant.
+fn name(path: &str) -> Option<String> {
+    if path == "." || path == ".." || path.ends_with("/.") || path.ends_with("/..") {
+        return None;
+    }
+    path.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// A directory takes in what has a name.
+async fn inside(files: &Files, path: String, name: Option<&str>) -> Result<String> {
+    let Some(name) = name else { return Ok(path) };
+    let is_directory = match files.stat_target(&path).await {
+        Ok(FileEntry { is_directory, .. }) => is_directory,
+        Err(error) if error.code() == Code::FileNotFound => path.ends_with('/'),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(if is_directory { format!("{}/{name}", path.trim_end_matches('/')) } else { path })
+}
+
+fn here(path: PathBuf, name: Option<&str>) -> PathBuf {
+    match name {
+        Some(name) if path.is_dir() || path.to_string_lossy().ends_with('/') => path.join(name),
+        _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_last_parts() {
+        let names = ["a", "/a/b", "a/", "/", ".", "a/.", "..", "a/.b"].map(name);
+        let expected = [Some("a"), Some("b"), Some("a"), None, None, None, None, Some(".b")];
+        assert_eq!(names, expected.map(|name| name.map(str::to_owned)));
+    }
+
+    #[test]
+    fn places_are_told_apart() {
+        let client = Client::builder().url("http://127.0.0.1:9").key("k").build().unwrap();
+        let place = |word| Place::parse(&client, word);
+        assert!(matches!(place("-"), Ok(Place::Stream)));
+        assert!(matches!(place("a:b"), Ok(Place::Here(path)) if path == Path::new("a:b")));
+        assert!(matches!(place("./sb_aaaaaaaa:x"), Ok(Place::Here(_))));
+        assert!(matches!(place("sb_aaaaaaaa:/x"), Ok(Place::Inside(_, path)) if path == "/x"));
+        assert!(matches!(place("sb_aaaaaaaa:"), Ok(Place::Inside(_, path)) if path == "."));
+        assert!(place("sb_:/x").is_err());
+    }
+}

@@ -1,0 +1,402 @@
+//! What the service tells of sandboxes and runs: lists of events as one stream over pages, and what happens from now on. Where a stream
+//! is followed is in `follow.rs`.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use api::{EventId, EventKind, EventList, Pagination, RuntimeEvent, SandboxId, Timestamp};
+use futures_util::Stream;
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::follow::Following;
+use crate::sandbox::Sandbox;
+use crate::transport::{Call, encoded};
+use crate::{Code, Result};
+
+const LARGEST_PAGE: u32 = 100;
+
+impl Client {
+    /// Asks for events of all sandboxes of the account.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// let mut events = client.events().kind(client::EventKind::SandboxCreated).stream();
+    /// while let Some(event) = events.try_next().await? {
+    ///     println!("{} {:?}", event.timestamp, event.sandbox_id);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn events(&self) -> Events {
+        Events::new(self.clone(), None)
+    }
+}
+
+impl Sandbox {
+    /// Asks for its events; also after its end, for as long as the service keeps them.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// sandbox.terminate().await?;
+    /// let events: Vec<_> = sandbox.events().stream().try_collect().await?;
+    /// assert_eq!(events.last().unwrap().kind, client::EventKind::SandboxTerminated);
+    /// # Ok(()) });
+    /// ```
+    pub fn events(&self) -> Events {
+        Events::new(self.client().clone(), Some(self.id().clone()))
+    }
+}
+
+/// Events that are being asked for. [`stream`](Self::stream) lists those that are there; [`follow`](Self::follow) goes on with what happens.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # client.create("ubuntu:24.04").await?;
+/// let page = client.events().kinds("sandbox.*").page_size(10).page(0).await?;
+/// assert_eq!(page.pagination.total, 2);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Events {
+    client: Client,
+    sandbox: Option<SandboxId>,
+    kinds: Vec<String>,
+    run: Option<String>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    after: Option<EventId>,
+    newest_first: bool,
+    page_size: u32,
+}
+
+/// A page, in which there may be what a later version of the service brings.
+#[derive(Deserialize)]
+struct Page {
+    data: Vec<Value>,
+    pagination: Pagination,
+}
+
+impl Events {
+    fn new(client: Client, sandbox: Option<SandboxId>) -> Self {
+        Self {
+            client,
+            sandbox,
+            kinds: Vec::new(),
+            run: None,
+            since: None,
+            until: None,
+            after: None,
+            newest_first: false,
+            page_size: LARGEST_PAGE,
+        }
+    }
+
+    /// Only those of this kind, or of another one that is asked for too.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let page = client.events().kind(client::EventKind::ExecCompleted).page(0).await?;
+    /// assert_eq!(page.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn kind(self, kind: EventKind) -> Self {
+        self.kinds(kind.as_str())
+    }
+
+    /// The same by name, or all of a sort, such as `exec.*`.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let page = client.events().kinds("exec.*").kinds("file.*").page(0).await?;
+    /// assert_eq!(page.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn kinds(mut self, kinds: impl Into<String>) -> Self {
+        self.kinds.push(kinds.into());
+        self
+    }
+
+    /// Only those of this run.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let page = client.events().run("nightly-17").page(0).await?;
+    /// assert_eq!(page.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn run(mut self, id: impl Into<String>) -> Self {
+        self.run = Some(id.into());
+        self
+    }
+
+    /// Only those from this time on.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let page = client.events().since("2100-01-01T00:00:00Z".parse()?).page(0).await?;
+    /// assert_eq!(page.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn since(mut self, time: Timestamp) -> Self {
+        self.since = Some(time);
+        self
+    }
+
+    /// Only those before this time.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let page = client.events().until("2000-01-01T00:00:00Z".parse()?).page(0).await?;
+    /// assert_eq!(page.data.len(), 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn until(mut self, time: Timestamp) -> Self {
+        self.until = Some(time);
+        self
+    }
+
+    /// Only those after this one, for who has seen it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # client.create("ubuntu:24.04").await?;
+    /// let seen = client.events().page(0).await?.data[0].id;
+    /// let page = client.events().after(seen).page(0).await?;
+    /// assert!(page.data[0].id > seen);
+    /// # Ok(()) });
+    /// ```
+    pub fn after(mut self, seen: EventId) -> Self {
+        self.after = Some(seen);
+        self
+    }
+
+    /// From the newest to the oldest, where it is the other way round if nothing is said.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # client.create("ubuntu:24.04").await?;
+    /// let page = client.events().newest_first().page(0).await?;
+    /// assert_eq!(page.data[0].kind, client::EventKind::SandboxStarted);
+    /// # Ok(()) });
+    /// ```
+    pub fn newest_first(mut self) -> Self {
+        self.newest_first = true;
+        self
+    }
+
+    /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # client.create("ubuntu:24.04").await?;
+    /// let page = client.events().page_size(1).page(0).await?;
+    /// assert!(page.data.len() == 1 && page.pagination.has_more);
+    /// # Ok(()) });
+    /// ```
+    pub fn page_size(mut self, page_size: u32) -> Self {
+        self.page_size = page_size;
+        self
+    }
+
+    /// One page: what comes after the first `offset`. An event of a kind that this version does not know is left out.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # client.create("ubuntu:24.04").await?;
+    /// let page = client.events().page(1).await?;
+    /// assert_eq!((page.data.len(), page.pagination.total), (1, 2));
+    /// # Ok(()) });
+    /// ```
+    pub async fn page(&self, offset: u64) -> Result<EventList> {
+        let page = self.fetch(self.after, None, offset).await?;
+        let data = page.data.into_iter().filter_map(known).collect();
+        Ok(EventList { data, pagination: page.pagination })
+    }
+
+    /// All that are there, fetched by pages as they are taken. Oldest first, one that comes meanwhile is the last; newest first, it
+    /// is not among them. None is missing and none comes twice.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
+    /// use futures_util::TryStreamExt;
+    /// let all: Vec<_> = client.events().page_size(2).stream().try_collect().await?;
+    /// assert!(all.len() == 6 && all.is_sorted_by_key(|event| event.id));
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(self) -> EventStream {
+        let begin = Pages { place: self.after, events: self, more: true, page: VecDeque::new() };
+        let events = try_unfold(begin, |mut pages| async move {
+            loop {
+                if let Some(event) = pages.page.pop_front() {
+                    return Ok(Some((event, pages)));
+                }
+                if !pages.more {
+                    return Ok(None);
+                }
+                pages.turn().await?;
+            }
+        });
+        EventStream { events: events.boxed() }
+    }
+
+    /// What happens from now on, or from [`after`](Self::after) on. Answers when the service is listening, so what happens from here is in it.
+    ///
+    /// Broken off, it connects again by itself, and goes on after the last event that it told: none is missing and none comes
+    /// twice, also when the daemon is killed. The stream of a sandbox ends with the sandbox, that of an account never. It ends
+    /// with an error where coming back is refused, or has failed for five minutes.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// let mut events = sandbox.events().follow().await?;
+    /// sandbox.pause().await?;
+    /// let event = events.try_next().await?.unwrap();
+    /// assert_eq!(event.kind, client::EventKind::SandboxPaused);
+    /// # Ok(()) });
+    /// ```
+    pub async fn follow(self) -> Result<EventStream> {
+        let following = Following::begin(self).await?;
+        let events = try_unfold(following, |mut following| async move {
+            Ok(following.next().await?.map(|event| (event, following)))
+        });
+        Ok(EventStream { events: events.boxed() })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn place(&self) -> Option<EventId> {
+        self.after
+    }
+
+    /// Where it is streamed from.
+    pub(crate) fn live(&self) -> String {
+        let (path, query) = (self.path(self.sandbox.is_some()), self.filters(self.sandbox.is_none()));
+        format!("{path}?{}", query.trim_start_matches('&'))
+    }
+
+    /// What came after `place`, of a sandbox that is gone.
+    pub(crate) fn rest(&self, place: EventId) -> EventStream {
+        let mut rest = self.clone();
+        (rest.after, rest.newest_first) = (Some(place), false);
+        rest.stream()
+    }
+
+    fn path(&self, of_sandbox: bool) -> String {
+        match &self.sandbox {
+            Some(id) if of_sandbox => format!("/v1/sandboxes/{id}/events"),
+            _ => "/v1/events".to_owned(),
+        }
+    }
+
+    fn filters(&self, with_sandbox: bool) -> String {
+        let mut query = String::new();
+        let mut add = |name: &str, value: &str| query.push_str(&format!("&{name}={}", encoded(value)));
+        if let Some(id) = self.sandbox.as_ref().filter(|_| with_sandbox) {
+            add("sandboxId", id.as_str());
+        }
+        self.kinds.iter().for_each(|kind| add("type", kind));
+        if let Some(run) = &self.run {
+            add("runId", run);
+        }
+        for (name, time) in [("since", self.since), ("until", self.until)] {
+            if let Some(time) = time {
+                add(name, &time.to_string());
+            }
+        }
+        query
+    }
+
+    async fn fetch(&self, after: Option<EventId>, before: Option<EventId>, offset: u64) -> Result<Page> {
+        let query = |with_sandbox: bool| {
+            let mut query = format!("limit={}&offset={offset}{}", self.page_size, self.filters(with_sandbox));
+            for (name, id) in [("after", after), ("before", before)] {
+                if let Some(id) = id {
+                    query.push_str(&format!("&{name}={id}"));
+                }
+            }
+            if self.newest_first {
+                query.push_str("&order=desc");
+            }
+            query
+        };
+        let transport = self.client.transport();
+        if self.sandbox.is_some() {
+            let own = format!("{}?{}", self.path(true), query(false));
+            match transport.json(Call::get(own)).await {
+                // Its events are among those of the account now.
+                Err(error) if error.code() == Code::SandboxNotFound && error.terminated().is_some() => {}
+                answer => return answer,
+            }
+        }
+        transport.json(Call::get(format!("{}?{}", self.path(false), query(true)))).await
+    }
+}
+
+/// `None` for what a later version brings.
+pub fn known(event: Value) -> Option<RuntimeEvent> {
+    serde_json::from_value(event).ok()
+}
+
+struct Pages {
+    events: Events,
+    /// The last event that was fetched; for the oldest first, also before the first of them.
+    place: Option<EventId>,
+    more: bool,
+    page: VecDeque<RuntimeEvent>,
+}
+
+impl Pages {
+    async fn turn(&mut self) -> Result<()> {
+        let (after, before) = if self.events.newest_first {
+            (self.events.after, self.place.filter(|_| !self.is_first()))
+        } else {
+            (self.place, None)
+        };
+        let page = self.events.fetch(after, before, 0).await?;
+        let last = page.data.last().and_then(|event| event["id"].as_str()?.parse().ok());
+        // A page that is empty and promises more would be asked for for ever.
+        self.more = page.pagination.has_more && last.is_some();
+        self.place = last.or(self.place);
+        self.page = page.data.into_iter().filter_map(known).collect();
+        Ok(())
+    }
+
+    fn is_first(&self) -> bool {
+        self.place == self.events.after
+    }
+}
+
+/// A stream of events. It ends after the first error.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # client.create("ubuntu:24.04").await?;
+/// use futures_util::StreamExt;
+/// let mut events: client::EventStream = client.events().stream();
+/// assert_eq!(events.next().await.unwrap()?.kind, client::EventKind::SandboxCreated);
+/// # Ok(()) });
+/// ```
+#[must_use = "nothing is fetched until it is polled"]
+pub struct EventStream {
+    events: BoxStream<'static, Result<RuntimeEvent>>,
+}
+
+impl Stream for EventStream {
+    type Item = Result<RuntimeEvent>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().events.as_mut().poll_next(cx)
+    }
+}

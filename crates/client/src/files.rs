@@ -1,0 +1,368 @@
+//! The files of a sandbox, seen as its root sees them. Whatever is long is streamed: reading and writing hold a piece at a time, and
+//! listing a page.
+
+mod body;
+mod list;
+mod pack;
+mod pieces;
+mod read;
+mod tree;
+mod write;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use api::{EventKind, FileDeleted, FileEntry, FileExists};
+use hyper::Method;
+use serde_json::Value;
+
+use crate::retry::Safety;
+use crate::sandbox::Sandbox;
+use crate::transport::{Call, encoded};
+use crate::{Error, Result};
+
+pub use body::FileBody;
+pub use list::{FileListing, ListFiles};
+pub use pack::{Pack, Unpack};
+pub use read::{FileStream, Read};
+pub use write::Write;
+
+impl Sandbox {
+    /// Its files. A path is absolute, or relative to the sandbox's working directory.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let files = sandbox.files();
+    /// files.write("notes/today.txt", "buy milk\n").parents().await?;
+    /// assert_eq!(files.read("notes/today.txt").text().await?, "buy milk\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn files(&self) -> Files {
+        Files { sandbox: self.clone(), auto_resume: true }
+    }
+}
+
+/// The files of a sandbox; see [`Sandbox::files`].
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let files = sandbox.files();
+/// let error = files.read("nothing").await.unwrap_err();
+/// assert_eq!(error.code(), client::Code::FileNotFound);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Files {
+    sandbox: Sandbox,
+    auto_resume: bool,
+}
+
+impl Files {
+    /// Fails with [`InvalidState`](crate::Code::InvalidState) in a paused sandbox instead of resuming it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.pause().await?;
+    /// let error = sandbox.files().without_resume().exists("/").await.unwrap_err();
+    /// assert_eq!(error.code(), client::Code::InvalidState);
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn without_resume(mut self) -> Self {
+        self.auto_resume = false;
+        self
+    }
+
+    /// What is at a path. A link is told of as a link; [`stat_target`](Self::stat_target) tells of what it leads to.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.files().write("a.txt", "hello").await?;
+    /// let entry = sandbox.files().stat("a.txt").await?;
+    /// assert_eq!((entry.path.as_str(), entry.size_bytes), ("/workspace/a.txt", 5));
+    /// # Ok(()) });
+    /// ```
+    pub async fn stat(&self, path: impl AsRef<Path>) -> Result<FileEntry> {
+        self.ask(Call::get(self.url("/stat", &[("path", path.as_ref())], ""))).await
+    }
+
+    /// The same through links.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert!(sandbox.files().stat_target("/").await?.is_directory);
+    /// # Ok(()) });
+    /// ```
+    pub async fn stat_target(&self, path: impl AsRef<Path>) -> Result<FileEntry> {
+        self.ask(Call::get(self.url("/stat", &[("path", path.as_ref())], "&follow=true"))).await
+    }
+
+    /// Whether something is at a path, be it a link that leads nowhere.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert!(!sandbox.files().exists("a.txt").await?);
+    /// # Ok(()) });
+    /// ```
+    pub async fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        let call = Call::get(self.url("/exists", &[("path", path.as_ref())], ""));
+        self.ask(call).await.map(|found: FileExists| found.exists)
+    }
+
+    /// Makes a directory.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let entry = sandbox.files().mkdir("src/deep").recursive().await?;
+    /// assert!(entry.is_directory);
+    /// # Ok(()) });
+    /// ```
+    pub fn mkdir(&self, path: impl AsRef<Path>) -> MakeDirectory {
+        MakeDirectory { files: self.clone(), path: path.as_ref().into(), mode: None, recursive: false }
+    }
+
+    /// Moves a file or a directory: `to` is its new path, not the directory to put it in.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("a.txt", "a").await?;
+    /// let entry = sandbox.files().rename("a.txt", "b.txt").await?;
+    /// assert_eq!(entry.name, "b.txt");
+    /// # Ok(()) });
+    /// ```
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Move {
+        Move { files: self.clone(), from: from.as_ref().into(), to: to.as_ref().into(), overwrite: false }
+    }
+
+    /// Deletes what is at a path, a link and not what it leads to. Answers how many files, directories and links are gone.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.files().write("dir/a.txt", "a").parents().await?;
+    /// assert_eq!(sandbox.files().delete("dir").await.unwrap_err().code(), client::Code::DirectoryNotEmpty);
+    /// assert_eq!(sandbox.files().delete("dir").recursive().await?, 2);
+    /// # Ok(()) });
+    /// ```
+    pub fn delete(&self, path: impl AsRef<Path>) -> Delete {
+        Delete { files: self.clone(), path: path.as_ref().into(), recursive: false }
+    }
+
+    /// Where an operation on paths is.
+    fn url(&self, verb: &str, paths: &[(&str, &Path)], more: &str) -> String {
+        let mut query = String::new();
+        for (name, path) in paths {
+            let and = if query.is_empty() { '?' } else { '&' };
+            query.push_str(&format!("{and}{name}={}", encoded(path.as_os_str().as_bytes())));
+        }
+        let resume = if self.auto_resume { "" } else { "&autoResume=false" };
+        self.sandbox.path(&format!("/files{verb}{query}{more}{resume}"))
+    }
+
+    /// What is not noted in a run.
+    async fn ask<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
+        self.sandbox.json(call).await.map_err(|error| self.sandbox.failed(error))
+    }
+
+    fn note(&self, kind: EventKind, path: &str, more: &[(&str, Value)]) {
+        let data = [&[("path", path.into())], more].concat();
+        self.sandbox.note(kind, &data);
+    }
+
+    fn note_entry(&self, entry: &FileEntry) {
+        let size = ("sizeBytes", entry.size_bytes.into());
+        let is_directory = ("isDirectory", entry.is_directory.into());
+        self.note(EventKind::FileCreated, &entry.path, &[size, is_directory]);
+    }
+
+    /// Tells of an operation that failed.
+    fn failed(&self, operation: &str, path: &Path, error: Error) -> Error {
+        let data = [
+            ("operation", operation.into()),
+            ("code", error.code_name().into()),
+            ("message", error.message().into()),
+        ];
+        self.note(EventKind::FileError, &path.to_string_lossy(), &data);
+        self.sandbox.failed(error)
+    }
+}
+
+macro_rules! awaited {
+    ($($name:ident -> $output:ty;)+) => {
+        $(impl std::future::IntoFuture for $name {
+            type Output = Result<$output>;
+            type IntoFuture = futures_util::future::BoxFuture<'static, Self::Output>;
+
+            fn into_future(self) -> Self::IntoFuture {
+                Box::pin(self.send())
+            }
+        })+
+    };
+}
+
+pub(crate) use awaited;
+
+awaited! {
+    MakeDirectory -> FileEntry;
+    Move -> FileEntry;
+    Delete -> u64;
+}
+
+/// A directory that is being made; `.await` does it.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let entry = sandbox.files().mkdir("private").mode(0o700).await?;
+/// assert_eq!(entry.mode, "0700");
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await"]
+pub struct MakeDirectory {
+    files: Files,
+    path: Box<Path>,
+    mode: Option<u32>,
+    recursive: bool,
+}
+
+impl MakeDirectory {
+    /// Makes those above it too, and is content with one that is there.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.files().mkdir("a/b").recursive().await?;
+    /// sandbox.files().mkdir("a/b").recursive().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn recursive(mut self) -> Self {
+        self.recursive = true;
+        self
+    }
+
+    /// Its mode; 0755 if nothing is said.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.files().mkdir("shared").mode(0o1777).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    async fn send(self) -> Result<FileEntry> {
+        let mut more = if self.recursive { "&recursive=true" } else { "" }.to_owned();
+        more.push_str(&mode(self.mode));
+        let safety = if self.recursive { Safety::Repeatable } else { Safety::AfterAnswer };
+        let url = self.files.url("/mkdir", &[("path", &self.path)], &more);
+        let made = self.files.sandbox.json::<FileEntry>(Call::new(Method::POST, url, safety)).await;
+        let entry = made.map_err(|error| self.files.failed("mkdir", &self.path, error))?;
+        self.files.note_entry(&entry);
+        Ok(entry)
+    }
+}
+
+/// As a query has it.
+fn mode(mode: Option<u32>) -> String {
+    mode.map(|mode| format!("&mode={mode:03o}")).unwrap_or_default()
+}
+
+/// A move that is being asked for; `.await` does it.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # let files = sandbox.files();
+/// # files.write("a", "a").await?;
+/// # files.write("b", "b").await?;
+/// assert_eq!(files.rename("a", "b").await.unwrap_err().code(), client::Code::FileExists);
+/// files.rename("a", "b").overwrite().await?;
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await"]
+pub struct Move {
+    files: Files,
+    from: Box<Path>,
+    to: Box<Path>,
+    overwrite: bool,
+}
+
+impl Move {
+    /// Takes the place of a file, or of an empty directory, that is there.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("new", "a").await?;
+    /// sandbox.files().rename("new", "current").overwrite().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn overwrite(mut self) -> Self {
+        self.overwrite = true;
+        self
+    }
+
+    async fn send(self) -> Result<FileEntry> {
+        let more = if self.overwrite { "&overwrite=true" } else { "" };
+        let url = self.files.url("/move", &[("from", &self.from), ("to", &self.to)], more);
+        let call = Call::new(Method::POST, url, Safety::AfterAnswer);
+        let moved = self.files.sandbox.json::<FileEntry>(call).await;
+        let entry = moved.map_err(|error| self.files.failed("move", &self.from, error))?;
+        self.files.note(EventKind::FileDeleted, &self.from.to_string_lossy(), &[]);
+        self.files.note_entry(&entry);
+        Ok(entry)
+    }
+}
+
+/// A deletion that is being asked for; `.await` does it.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandbox.files().write("a.txt", "a").await?;
+/// assert_eq!(sandbox.files().delete("a.txt").await?, 1);
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await"]
+pub struct Delete {
+    files: Files,
+    path: Box<Path>,
+    recursive: bool,
+}
+
+impl Delete {
+    /// Deletes a directory with all in it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().mkdir("dir").await?;
+    /// sandbox.files().delete("dir").recursive().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn recursive(mut self) -> Self {
+        self.recursive = true;
+        self
+    }
+
+    async fn send(self) -> Result<u64> {
+        let more = if self.recursive { "&recursive=true" } else { "" };
+        let url = self.files.url("", &[("path", &self.path)], more);
+        let gone =
+            self.files.sandbox.json::<FileDeleted>(Call::new(Method::DELETE, url, Safety::AfterAnswer)).await;
+        let gone = gone.map_err(|error| self.files.failed("delete", &self.path, error))?;
+        self.files.note(EventKind::FileDeleted, &gone.path, &[]);
+        Ok(gone.deleted)
+    }
+}

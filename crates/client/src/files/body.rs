@@ -1,0 +1,185 @@
+//! What is written into a sandbox, wherever it comes from.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use tokio::io::AsyncRead;
+
+use super::pieces::{PIECE, read_by, written_by};
+use super::tree;
+use crate::payload::{Payload, Pieces};
+
+/// Content for [`Files::write`](crate::Files::write) and [`Files::unpack`](crate::Files::unpack): text, bytes, a file or a directory
+/// of this machine, a reader, or a stream. Only text and bytes are held in memory.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # let dir = tempfile::tempdir()?;
+/// # let local = dir.path().join("data.bin");
+/// # std::fs::write(&local, [1, 2, 3])?;
+/// use client::FileBody;
+/// sandbox.files().write("text", "some text").await?;
+/// sandbox.files().write("bytes", vec![0u8; 1000]).await?;
+/// let entry = sandbox.files().write("data.bin", FileBody::file(&local)).await?;
+/// assert_eq!(entry.size_bytes, 3);
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct FileBody {
+    payload: Payload,
+}
+
+impl FileBody {
+    /// A file of this machine. It is opened when it is sent, and again when that is tried again.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let missing = client::FileBody::file("/no/such/file");
+    /// let error = sandbox.files().write("a", missing).await.unwrap_err();
+    /// assert_eq!(error.code(), client::Code::LocalFile);
+    /// assert!(error.message().contains("/no/such/file"));
+    /// # Ok(()) });
+    /// ```
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        let path = Arc::new(path.into());
+        Self { payload: Payload::again(move || opened(Arc::clone(&path))) }
+    }
+
+    /// A directory of this machine as a tar archive, for [`Files::unpack`](crate::Files::unpack). Links stay links.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("main.py"), "print(1)")?;
+    /// # let local = dir.path();
+    /// let unpacked = sandbox.files().unpack("project", client::FileBody::directory(local)).await?;
+    /// assert_eq!(unpacked.files, 1);
+    /// # Ok(()) });
+    /// ```
+    pub fn directory(path: impl Into<PathBuf>) -> Self {
+        let path = Arc::new(path.into());
+        let pack = move || {
+            let path = Arc::clone(&path);
+            written_by(move |to| tree::pack(&path, to))
+        };
+        Self { payload: Payload::again(pack) }
+    }
+
+    /// What a reader gives. It is read once: a fault after the first bytes is not tried again.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// // Such as tokio::io::stdin().
+    /// let reader = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 1_000_000);
+    /// let entry = sandbox.files().write("x", client::FileBody::reader(reader)).await?;
+    /// assert_eq!(entry.size_bytes, 1_000_000);
+    /// # Ok(()) });
+    /// ```
+    pub fn reader(reader: impl AsyncRead + Send + 'static) -> Self {
+        Self { payload: Payload::once(read_by(reader)) }
+    }
+
+    /// Pieces as they come. They are taken once: a fault after the first is not tried again.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let pieces = futures_util::stream::iter([Ok("one ".into()), Ok("two".into())]);
+    /// sandbox.files().write("a", client::FileBody::stream(pieces)).await?;
+    /// assert_eq!(sandbox.files().read("a").text().await?, "one two");
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
+        Self { payload: Payload::once(pieces.boxed()) }
+    }
+
+    /// Calls `tell` as it is sent, with the bytes so far; from the beginning where it is sent again.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let body = client::FileBody::from(vec![0u8; 1_000_000]).on_progress(|bytes| eprint!("\r{bytes}"));
+    /// sandbox.files().write("zeros", body).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn on_progress(self, tell: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        let tell = Arc::new(tell);
+        let payload = match self.payload {
+            Payload::None => Payload::None,
+            Payload::Whole(bytes) => Payload::again(move || counted(cut(bytes.clone()), Arc::clone(&tell))),
+            Payload::Again(begin) => Payload::again(move || counted(begin(), Arc::clone(&tell))),
+            Payload::Once(pieces) => {
+                let pieces = pieces.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+                pieces.map_or(Payload::None, |pieces| Payload::once(counted(pieces, tell)))
+            }
+        };
+        Self { payload }
+    }
+
+    /// What is long goes in pieces, so that its time counts for each of them and not for all.
+    pub(super) fn into_payload(self) -> Payload {
+        match self.payload {
+            Payload::Whole(bytes) if bytes.len() > PIECE => Payload::again(move || cut(bytes.clone())),
+            other => other,
+        }
+    }
+}
+
+macro_rules! whole {
+    ($($from:ty => $convert:expr;)+) => {
+        $(impl From<$from> for FileBody {
+            fn from(content: $from) -> Self {
+                let convert: fn($from) -> Bytes = $convert;
+                Self { payload: Payload::Whole(convert(content)) }
+            }
+        })+
+    };
+}
+
+whole! {
+    &str => |text| Bytes::copy_from_slice(text.as_bytes());
+    &String => |text| Bytes::copy_from_slice(text.as_bytes());
+    &[u8] => Bytes::copy_from_slice;
+    String => Bytes::from;
+    Vec<u8> => Bytes::from;
+    Bytes => |bytes| bytes;
+}
+
+fn cut(mut bytes: Bytes) -> Pieces {
+    let pieces = std::iter::from_fn(move || {
+        let piece = bytes.split_to(bytes.len().min(PIECE));
+        (!piece.is_empty()).then_some(Ok(piece))
+    });
+    futures_util::stream::iter(pieces).boxed()
+}
+
+fn counted(pieces: Pieces, tell: Arc<impl Fn(u64) + Send + Sync + 'static>) -> Pieces {
+    let sent = AtomicU64::new(0);
+    let count = move |piece: &Bytes| {
+        let bytes = piece.len() as u64;
+        tell(sent.fetch_add(bytes, Ordering::Relaxed) + bytes);
+    };
+    pieces.inspect_ok(count).boxed()
+}
+
+fn opened(path: Arc<PathBuf>) -> Pieces {
+    let open = async move {
+        let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let mut file = tokio::fs::File::open(path.as_path()).await.map_err(name)?;
+        if file.metadata().await.map_err(name)?.is_dir() {
+            return Err(name(io::ErrorKind::IsADirectory.into()));
+        }
+        file.set_max_buf_size(PIECE);
+        Ok(read_by(file))
+    };
+    futures_util::stream::once(open).try_flatten().boxed()
+}

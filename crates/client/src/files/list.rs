@@ -1,0 +1,141 @@
+//! Lists of directories, page by page or as one stream.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use api::{FileEntry, FileList};
+use futures_util::Stream;
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+
+use super::Files;
+use crate::Result;
+use crate::transport::Call;
+
+const LARGEST_PAGE: u32 = 100;
+
+impl Files {
+    /// Asks for what is in a directory, by name.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("src/main.py", "").parents().await?;
+    /// use futures_util::TryStreamExt;
+    /// let mut list = sandbox.files().list("src").stream();
+    /// while let Some(entry) = list.try_next().await? {
+    ///     println!("{} {} {}", entry.mode, entry.size_bytes, entry.name);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn list(&self, path: impl AsRef<Path>) -> ListFiles {
+        ListFiles { files: self.clone(), path: path.as_ref().into(), page_size: LARGEST_PAGE }
+    }
+}
+
+/// A list of a directory that is being asked for.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandbox.files().write("a.txt", "").await?;
+/// let page = sandbox.files().list(".").page(0).await?;
+/// assert_eq!((page.pagination.total, page.data[0].name.as_str()), (1, "a.txt"));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ListFiles {
+    files: Files,
+    path: Box<Path>,
+    page_size: u32,
+}
+
+impl ListFiles {
+    /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
+    /// let page = sandbox.files().list(".").page_size(2).page(0).await?;
+    /// assert!(page.data.len() == 2 && page.pagination.has_more);
+    /// # Ok(()) });
+    /// ```
+    pub fn page_size(mut self, page_size: u32) -> Self {
+        self.page_size = page_size;
+        self
+    }
+
+    /// One page: what comes after the first `offset`.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
+    /// let page = sandbox.files().list(".").page(2).await?;
+    /// assert_eq!(page.data[0].name, "c");
+    /// # Ok(()) });
+    /// ```
+    pub async fn page(&self, offset: u64) -> Result<FileList> {
+        let more = format!("&limit={}&offset={offset}", self.page_size);
+        let list =
+            self.files.sandbox.json(Call::get(self.files.url("/list", &[("path", &self.path)], &more)));
+        list.await.map_err(|error| self.files.failed("list", &self.path, error))
+    }
+
+    /// All of them, fetched by pages as they are taken. What comes to be or vanishes in the directory meanwhile may be missed, or push
+    /// another one over the edge of a page.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
+    /// use futures_util::TryStreamExt;
+    /// let all: Vec<_> = sandbox.files().list(".").page_size(2).stream().try_collect().await?;
+    /// assert_eq!(all.len(), 3);
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(self) -> FileListing {
+        let begin = (self, Some(0), VecDeque::new());
+        let entries = try_unfold(begin, |(list, mut next, mut page)| async move {
+            loop {
+                if let Some(entry) = page.pop_front() {
+                    return Ok(Some((entry, (list, next, page))));
+                }
+                let Some(offset) = next else { return Ok(None) };
+                let came = list.page(offset).await?;
+                // A page that is empty and promises more would be asked for for ever.
+                let more = came.pagination.has_more && !came.data.is_empty();
+                next = more.then(|| offset + u64::try_from(came.data.len()).unwrap_or(u64::MAX));
+                page = came.data.into();
+            }
+        });
+        FileListing { entries: entries.boxed() }
+    }
+}
+
+/// A stream of what is in a directory. It ends after the first error.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandbox.files().write("a.txt", "").await?;
+/// use futures_util::StreamExt;
+/// let mut list: client::FileListing = sandbox.files().list(".").stream();
+/// assert_eq!(list.next().await.unwrap()?.name, "a.txt");
+/// # Ok(()) });
+/// ```
+#[must_use = "nothing is fetched until it is polled"]
+pub struct FileListing {
+    entries: BoxStream<'static, Result<FileEntry>>,
+}
+
+impl Stream for FileListing {
+    type Item = Result<FileEntry>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().entries.as_mut().poll_next(cx)
+    }
+}

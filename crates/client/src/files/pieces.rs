@@ -1,0 +1,125 @@
+//! Between what reads or writes in a thread and what is polled: pieces of bytes through a channel that holds a few of them.
+
+use std::io::{self, Read, Write};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, unfold};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+
+use crate::payload::Pieces;
+
+/// Large enough that what a piece costs does not count.
+pub const PIECE: usize = 256 << 10;
+/// In the channel, besides the one at either end.
+const WAITING: usize = 4;
+
+/// What a reader gives, piece by piece.
+pub fn read_by(reader: impl AsyncRead + Send + 'static) -> Pieces {
+    let begin = Some(Box::pin(reader));
+    unfold(begin, |reader| async move {
+        let mut reader = reader?;
+        let mut piece = BytesMut::with_capacity(PIECE);
+        // A piece is filled as far as it goes: small reads would make small frames.
+        while piece.len() < PIECE {
+            match reader.read_buf(&mut piece).await {
+                Ok(0) if piece.is_empty() => return None,
+                // At the end the next turn finds it empty; what waits for more is sent without waiting.
+                Ok(got) if got == 0 || got < PIECE / 4 => break,
+                Ok(_) => {}
+                Err(error) => return Some((Err(error), None)),
+            }
+        }
+        Some((Ok(piece.freeze()), Some(reader)))
+    })
+    .boxed()
+}
+
+/// What `write` writes in a thread of its own, piece by piece. Dropped, it makes the next write fail.
+pub fn written_by(write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'static) -> Pieces {
+    let (pieces, mut came) = mpsc::channel(WAITING);
+    tokio::task::spawn_blocking(move || {
+        let mut writer = Writer { piece: BytesMut::with_capacity(PIECE), pieces };
+        if let Err(error) = write(&mut writer).and_then(|()| writer.flush()) {
+            // Nobody there to be told is why it failed.
+            let _ = writer.pieces.blocking_send(Err(error));
+        }
+    });
+    futures_util::stream::poll_fn(move |cx| came.poll_recv(cx)).boxed()
+}
+
+/// Sends what is written in pieces.
+pub struct Writer {
+    piece: BytesMut,
+    pieces: mpsc::Sender<io::Result<Bytes>>,
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let fits = bytes.len().min(PIECE - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..fits]);
+        if self.piece.len() == PIECE {
+            self.flush()?;
+        }
+        Ok(fits)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE)).freeze();
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "nobody takes it any more");
+        self.pieces.blocking_send(Ok(piece)).map_err(gone)
+    }
+}
+
+/// Gives what comes to `read` in a thread of its own; answers what that one does, or why nothing came any more.
+pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
+    mut pieces: BoxStream<'static, Result<Bytes, E>>,
+    read: impl FnOnce(&mut Reader) -> io::Result<T> + Send + 'static,
+) -> Result<io::Result<T>, E> {
+    let (to, came) = mpsc::channel(WAITING);
+    let working = tokio::task::spawn_blocking(move || read(&mut Reader { piece: Bytes::new(), came }));
+    let mut fault = None;
+    while let Some(piece) = pieces.next().await {
+        let sent = match piece {
+            Ok(bytes) => to.send(Some(bytes)).await,
+            Err(error) => {
+                fault = Some(error);
+                // Not the end: what there is would pass for all.
+                to.send(None).await
+            }
+        };
+        // Who reads may have had enough.
+        if sent.is_err() || fault.is_some() {
+            break;
+        }
+    }
+    drop(to);
+    let read = working.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    fault.map_or(Ok(read), Err)
+}
+
+/// Reads what comes.
+pub struct Reader {
+    piece: Bytes,
+    came: mpsc::Receiver<Option<Bytes>>,
+}
+
+impl Read for Reader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.came.blocking_recv() {
+                Some(Some(piece)) => self.piece = piece,
+                Some(None) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it broke off")),
+                None => return Ok(0),
+            }
+        }
+        let fits = to.len().min(self.piece.len());
+        to[..fits].copy_from_slice(&self.piece[..fits]);
+        self.piece.advance(fits);
+        Ok(fits)
+    }
+}

@@ -1,0 +1,365 @@
+//! Reading a file, as a whole or as it comes.
+
+use std::future::IntoFuture;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use api::EventKind;
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
+use futures_util::{FutureExt, Stream};
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::{Body, Incoming};
+use tokio::io::AsyncWriteExt;
+
+use super::Files;
+use crate::transport::{Call, request_id};
+use crate::{Error, Result};
+
+/// The service gives up on a sandbox that is silent for a minute.
+const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+
+impl Files {
+    /// Reads a file. `.await` has all of it in memory; [`text`](Read::text), [`stream`](Read::stream) and [`to_file`](Read::to_file) have it otherwise.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("hello.txt", "hello").await?;
+    /// let bytes = sandbox.files().read("hello.txt").await?;
+    /// assert_eq!(&bytes[..], b"hello");
+    /// # Ok(()) });
+    /// ```
+    pub fn read(&self, path: impl AsRef<Path>) -> Read {
+        Read { files: self.clone(), path: path.as_ref().into(), range: None }
+    }
+}
+
+/// A file that is being read.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandbox.files().write("hello.txt", "hello").await?;
+/// assert_eq!(sandbox.files().read("hello.txt").range(1..3).text().await?, "el");
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await, or by what says how it is to be had"]
+pub struct Read {
+    files: Files,
+    path: Box<Path>,
+    /// As the header `Range` has it.
+    range: Option<String>,
+}
+
+impl Read {
+    /// Only these bytes, as far as they are there. A range that begins behind the end is
+    /// [`InvalidRequest`](crate::Code::InvalidRequest), and so is an empty one.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # let files = sandbox.files();
+    /// files.write("digits", "0123456789").await?;
+    /// assert_eq!(files.read("digits").range(7..).text().await?, "789");
+    /// assert_eq!(files.read("digits").range(2..=3).text().await?, "23");
+    /// assert_eq!(files.read("digits").range(10..).await.unwrap_err().status(), Some(416));
+    /// # Ok(()) });
+    /// ```
+    pub fn range(mut self, range: impl RangeBounds<u64>) -> Self {
+        let first = match range.start_bound() {
+            Bound::Included(first) => *first,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        // One without bytes is none that HTTP has; the service is to say so.
+        let last = match range.end_bound() {
+            Bound::Included(last) => last.to_string(),
+            Bound::Excluded(0) => "-1".to_owned(),
+            Bound::Excluded(behind) => (behind - 1).to_string(),
+            Bound::Unbounded => String::new(),
+        };
+        self.range = Some(format!("bytes={first}-{last}"));
+        self
+    }
+
+    /// Only so many bytes at its end.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("log", "one\ntwo\n").await?;
+    /// assert_eq!(sandbox.files().read("log").last(4).text().await?, "two\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn last(mut self, bytes: u64) -> Self {
+        self.range = Some(format!("bytes=-{bytes}"));
+        self
+    }
+
+    /// As it comes, a piece at a time. What is not taken waits in the sandbox.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("big", vec![1u8; 100_000]).await?;
+    /// use futures_util::TryStreamExt;
+    /// let mut pieces = sandbox.files().read("big").stream().await?;
+    /// let mut total = 0;
+    /// while let Some(piece) = pieces.try_next().await? {
+    ///     total += piece.len();
+    /// }
+    /// assert_eq!(total, 100_000);
+    /// # Ok(()) });
+    /// ```
+    pub async fn stream(self) -> Result<FileStream> {
+        let mut call = Call::get(self.files.url("", &[("path", &self.path)], "")).accept("*/*");
+        if let Some(range) = &self.range {
+            call = call.header("range", range)?;
+        }
+        let answer = self.files.sandbox.stream(call).await;
+        let answer = answer.map_err(|error| self.files.failed("read", &self.path, error))?;
+        let stream = FileStream::new(&self.files, "read", &self.path, answer);
+        let size = stream.length().map(|bytes| ("sizeBytes", bytes.into()));
+        self.files.note(EventKind::FileRead, &self.path.to_string_lossy(), size.as_slice());
+        Ok(stream)
+    }
+
+    /// All of it, as text. What is not UTF-8 becomes U+FFFD.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("hello.txt", "hello").await?;
+    /// assert_eq!(sandbox.files().read("hello.txt").text().await?, "hello");
+    /// # Ok(()) });
+    /// ```
+    pub async fn text(self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.whole().await?).into_owned())
+    }
+
+    /// Into a file of this machine, which takes its place when all of it is there. Answers how many bytes it has.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let local = dir.path().join("copy");
+    /// # sandbox.files().write("hello.txt", "hello").await?;
+    /// assert_eq!(sandbox.files().read("hello.txt").to_file(&local).await?, 5);
+    /// assert_eq!(std::fs::read_to_string(&local)?, "hello");
+    /// # Ok(()) });
+    /// ```
+    pub async fn to_file(self, local: impl AsRef<Path>) -> Result<u64> {
+        self.stream().await?.to_file(local).await
+    }
+
+    async fn whole(self) -> Result<Bytes> {
+        let mut pieces = self.stream().await?;
+        let Some(first) = pieces.try_next().await? else { return Ok(Bytes::new()) };
+        let Some(second) = pieces.try_next().await? else { return Ok(first) };
+        let mut whole = BytesMut::from(first);
+        whole.extend_from_slice(&second);
+        while let Some(piece) = pieces.try_next().await? {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+}
+
+impl IntoFuture for Read {
+    type Output = Result<Bytes>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.whole())
+    }
+}
+
+/// Bytes of a sandbox as they come: a [`Stream`] of pieces, of a file or of an archive. Cut off, it ends with an error and never as if
+/// that were all.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandbox.files().write("hello.txt", "hello").await?;
+/// let stream: client::FileStream = sandbox.files().read("hello.txt").stream().await?;
+/// assert_eq!(stream.length(), Some(5));
+/// # Ok(()) });
+/// ```
+#[must_use = "nothing comes until it is polled"]
+pub struct FileStream {
+    pieces: BoxStream<'static, Result<Bytes>>,
+    length: Option<u64>,
+    request_id: Option<String>,
+}
+
+impl FileStream {
+    pub(super) fn new(
+        files: &Files,
+        operation: &'static str,
+        path: &Path,
+        answer: Response<Incoming>,
+    ) -> Self {
+        let (head, body) = answer.into_parts();
+        let length = body.size_hint().exact();
+        let begin = (body, files.clone(), Box::<Path>::from(path));
+        let pieces = try_unfold(begin, move |(mut body, files, path)| async move {
+            match next(&mut body).await {
+                Ok(piece) => Ok(piece.map(|piece| (piece, (body, files, path)))),
+                Err(error) => Err(files.failed(operation, &path, error)),
+            }
+        });
+        Self { pieces: pieces.boxed(), length, request_id: request_id(&head.headers) }
+    }
+
+    /// How many bytes come, where the sandbox knows that.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("hello.txt", "hello").await?;
+    /// let stream = sandbox.files().read("hello.txt").range(1..).stream().await?;
+    /// assert_eq!(stream.length(), Some(4));
+    /// # Ok(()) });
+    /// ```
+    pub fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The id under which the service's log knows the request.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.files().write("a", "a").await?;
+    /// assert!(sandbox.files().read("a").stream().await?.request_id().is_some());
+    /// # Ok(()) });
+    /// ```
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
+    /// Calls `tell` as it comes, with the bytes so far.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let local = dir.path().join("copy");
+    /// # sandbox.files().write("a", "a").await?;
+    /// let stream = sandbox.files().read("a").stream().await?;
+    /// stream.on_progress(|bytes| eprint!("\r{bytes}")).to_file(&local).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn on_progress(self, mut tell: impl FnMut(u64) + Send + 'static) -> Self {
+        let mut came = 0;
+        let count = move |piece: &Bytes| {
+            came += piece.len() as u64;
+            tell(came);
+        };
+        Self { pieces: self.pieces.inspect_ok(count).boxed(), ..self }
+    }
+
+    /// Into a file of this machine, which takes its place when all of it is there; what is no regular file is written to. Answers how
+    /// many bytes came.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let local = dir.path().join("project.tar");
+    /// # sandbox.files().mkdir("project").await?;
+    /// sandbox.files().pack("project").stream().await?.to_file(&local).await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn to_file(mut self, local: impl AsRef<Path>) -> Result<u64> {
+        let local = local.as_ref();
+        let fault = |error: io::Error| Error::local(local, &error);
+        let place = Destination::find(local).map_err(fault)?;
+        let mut file = tokio::fs::File::from_std(place.open().map_err(fault)?);
+        let mut bytes = 0;
+        while let Some(piece) = self.try_next().await? {
+            bytes += piece.len() as u64;
+            file.write_all(&piece).await.map_err(fault)?;
+        }
+        file.flush().await.map_err(fault)?;
+        place.keep().map_err(fault)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn into_pieces(self) -> BoxStream<'static, Result<Bytes>> {
+        self.pieces
+    }
+}
+
+impl Stream for FileStream {
+    type Item = Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().pieces.as_mut().poll_next(cx)
+    }
+}
+
+async fn next(body: &mut Incoming) -> Result<Option<Bytes>> {
+    loop {
+        let mut frame = body.frame();
+        // A timer costs more than a piece that is there already.
+        let came = match (&mut frame).now_or_never() {
+            Some(came) => came,
+            None => tokio::time::timeout(LONGEST_SILENCE, frame)
+                .await
+                .map_err(|_| Error::network(format!("nothing came for {} s", LONGEST_SILENCE.as_secs())))?,
+        };
+        let Some(frame) = came else { return Ok(None) };
+        let frame = frame.map_err(|error| Error::network(format!("the content broke off: {error}")))?;
+        if let Ok(piece) = frame.into_data() {
+            return Ok(Some(piece));
+        }
+    }
+}
+
+/// Where a file of this machine comes to be.
+enum Destination {
+    /// A name of its own until it is whole; dropped, it is gone.
+    Beside(tempfile::NamedTempFile, PathBuf),
+    /// A device or a fifo.
+    Through(PathBuf),
+}
+
+impl Destination {
+    fn find(local: &Path) -> io::Result<Self> {
+        let (place, mode) = match std::fs::metadata(local) {
+            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(found) if !found.is_file() => return Ok(Self::Through(local.into())),
+            // A link stays one.
+            Ok(found) => (local.canonicalize()?, Some(found.permissions())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (local.into(), None),
+            Err(error) => return Err(error),
+        };
+        let dir = place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mode = mode.unwrap_or_else(|| std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = tempfile::Builder::new().prefix(".sandbox-").permissions(mode).tempfile_in(dir)?;
+        Ok(Self::Beside(file, place))
+    }
+
+    fn open(&self) -> io::Result<std::fs::File> {
+        match self {
+            Self::Beside(file, _) => file.as_file().try_clone(),
+            Self::Through(path) => std::fs::File::options().write(true).open(path),
+        }
+    }
+
+    fn keep(self) -> io::Result<()> {
+        match self {
+            Self::Beside(file, place) => file.persist(place).map(drop).map_err(|error| error.error),
+            Self::Through(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Writing a file.
+
+use std::path::Path;
+
+use api::FileEntry;
+use hyper::Method;
+
+use super::{FileBody, Files, awaited, mode};
+use crate::Result;
+use crate::retry::Safety;
+use crate::transport::Call;
+
+impl Files {
+    /// Writes a file, of any size. The file takes its place when all of it is there: until then, and where it fails, what was there
+    /// before stays as it was.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let entry = sandbox.files().write("hello.txt", "hello").await?;
+    /// assert_eq!((entry.size_bytes, entry.mode.as_str()), (5, "0644"));
+    /// # Ok(()) });
+    /// ```
+    pub fn write(&self, path: impl AsRef<Path>, content: impl Into<FileBody>) -> Write {
+        let (files, path) = (self.clone(), path.as_ref().into());
+        Write { files, path, content: content.into(), mode: None, parents: false }
+    }
+}
+
+/// A file that is being written; `.await` does it.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// sandbox.files().write("bin/hello", "#!/bin/sh\necho hello\n").mode(0o755).parents().await?;
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await"]
+pub struct Write {
+    files: Files,
+    path: Box<Path>,
+    content: FileBody,
+    mode: Option<u32>,
+    parents: bool,
+}
+
+impl Write {
+    /// Its mode. If nothing is said, that of the file that was there, or 0644.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let entry = sandbox.files().write("key", "secret").mode(0o600).await?;
+    /// assert_eq!(entry.mode, "0600");
+    /// # Ok(()) });
+    /// ```
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Makes the directories above it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.files().write("a/b/c.txt", "c").parents().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn parents(mut self) -> Self {
+        self.parents = true;
+        self
+    }
+
+    async fn send(self) -> Result<FileEntry> {
+        let mut more = mode(self.mode);
+        if self.parents {
+            more.push_str("&parents=true");
+        }
+        let url = self.files.url("", &[("path", &self.path)], &more);
+        // Twice is the same file.
+        let call = Call::new(Method::PUT, url, Safety::Repeatable)
+            .payload(self.content.into_payload(), "application/octet-stream");
+        let written = self.files.sandbox.json::<FileEntry>(call).await;
+        let entry = written.map_err(|error| self.files.failed("write", &self.path, error))?;
+        self.files.note_entry(&entry);
+        Ok(entry)
+    }
+}
+
+awaited! {
+    Write -> FileEntry;
+}

@@ -1,0 +1,141 @@
+//! Posts what a run's program says of itself (`agent.*`, `cost.llm`) to the events of a sandbox. A task of its own, so that nobody waits:
+//! what is said meanwhile stands in a line of bounded length. All that stands there goes out at once, under an `Idempotency-Key`,
+//! so that a post whose answer was lost doubles nothing. The first fault is kept for whoever asks.
+
+use api::{EventBody, EventKind, EventsRecorded, RunId, RuntimeEvent};
+use hyper::Method;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::ids::made;
+use crate::retry::Safety;
+use crate::sandbox::Sandbox;
+use crate::transport::Call;
+use crate::{Error, Result};
+
+/// What may wait to be sent.
+const LONGEST_LINE: usize = 4096;
+/// The service's bound on a post.
+const MOST_AT_ONCE: usize = 100;
+/// The service's bound on a body is 256 KiB, in which other parts of it need room too.
+const MOST_BYTES: usize = 200 << 10;
+/// The service's bound on the data of an event.
+const LONGEST_DATA: usize = 16 << 10;
+
+/// Where events are dropped in. Clones drop into the same one.
+#[derive(Clone)]
+pub struct Mailer {
+    line: mpsc::Sender<Letter>,
+}
+
+enum Letter {
+    Event(EventBody),
+    /// Answered when all before it is sent, with the first fault since the last time.
+    Sent(oneshot::Sender<Option<Error>>),
+    Fault(Error),
+}
+
+impl Mailer {
+    /// Begins a task, so this has to be called within a Tokio runtime. It ends with the last clone of the mailer.
+    pub fn begin(sandbox: Sandbox) -> Self {
+        let (line, letters) = mpsc::channel(LONGEST_LINE);
+        tokio::spawn(deliver(sandbox, letters));
+        Self { line }
+    }
+
+    /// Takes what a client may post. What finds no room is an error, told later.
+    pub fn post(&self, event: &RuntimeEvent) -> Option<Error> {
+        use EventKind::{AgentError, AgentThinking, AgentToolCall, AgentToolResult, CostLlm};
+        if !matches!(event.kind, AgentThinking | AgentToolCall | AgentToolResult | AgentError | CostLlm) {
+            return None;
+        }
+        let letter = body(event).map_or_else(Letter::Fault, Letter::Event);
+        let full = self.line.try_send(letter).err()?;
+        let why = match full {
+            mpsc::error::TrySendError::Full(_) => format!("{LONGEST_LINE} events wait for the service"),
+            mpsc::error::TrySendError::Closed(_) => "the runtime in which they are sent has ended".to_owned(),
+        };
+        Some(Error::configuration(format!("an event {} was not sent: {why}", event.kind)))
+    }
+
+    /// Waits until all before this is kept by the service.
+    pub async fn sent(&self) -> Result<()> {
+        let over = || Error::configuration("the runtime in which events are sent has ended");
+        let (answer, answered) = oneshot::channel();
+        self.line.send(Letter::Sent(answer)).await.map_err(|_| over())?;
+        answered.await.map_err(|_| over())?.map_or(Ok(()), Err)
+    }
+}
+
+fn body(event: &RuntimeEvent) -> Result<EventBody> {
+    let run_id: RunId = event.run_id.parse().map_err(|why| {
+        Error::configuration(format!("the run {:?} is none that a service keeps: {why}", event.run_id))
+    })?;
+    let bytes = serde_json::to_vec(&event.data).map_or(0, |data| data.len());
+    if bytes > LONGEST_DATA {
+        let kind = event.kind;
+        let message = format!(
+            "an event {kind} was not sent: its data has {bytes} bytes; a service keeps {LONGEST_DATA}"
+        );
+        return Err(Error::configuration(message));
+    }
+    Ok(EventBody { kind: event.kind, run_id, data: event.data.clone(), timestamp: Some(event.timestamp) })
+}
+
+async fn deliver(sandbox: Sandbox, mut letters: mpsc::Receiver<Letter>) {
+    let mut fault: Option<Error> = None;
+    let mut held: Option<Letter> = None;
+    loop {
+        let Some(letter) = (match held.take() {
+            Some(letter) => Some(letter),
+            None => letters.recv().await,
+        }) else {
+            return;
+        };
+        match letter {
+            Letter::Fault(error) => fault = fault.or(Some(error)),
+            // Who asked may have gone away.
+            Letter::Sent(answer) => drop(answer.send(fault.take())),
+            Letter::Event(event) => {
+                let batch = batch(event, &mut letters, &mut held);
+                if let Err(error) = post(&sandbox, &batch).await {
+                    fault = fault.or(Some(error));
+                }
+            }
+        }
+    }
+}
+
+/// What stands in the line and goes with the first; `held` is what comes next.
+fn batch(
+    first: EventBody,
+    letters: &mut mpsc::Receiver<Letter>,
+    held: &mut Option<Letter>,
+) -> Vec<EventBody> {
+    let mut bytes = size(&first);
+    let mut batch = vec![first];
+    while batch.len() < MOST_AT_ONCE {
+        match letters.try_recv() {
+            Ok(Letter::Event(event)) if bytes + size(&event) <= MOST_BYTES => {
+                bytes += size(&event);
+                batch.push(event);
+            }
+            Ok(other) => {
+                *held = Some(other);
+                break;
+            }
+            Err(_) => break,
+        }
+    }
+    batch
+}
+
+fn size(event: &EventBody) -> usize {
+    serde_json::to_vec(event).map_or(0, |json| json.len())
+}
+
+async fn post(sandbox: &Sandbox, events: &[EventBody]) -> Result<()> {
+    let call = Call::new(Method::POST, sandbox.path("/events"), Safety::Repeatable)
+        .json(&events)?
+        .key(&made("key_"))?;
+    sandbox.json::<EventsRecorded>(call).await.map(drop)
+}
