@@ -75,10 +75,14 @@ codes! {
     Forbidden "FORBIDDEN" 403,
     /// The sandbox does not permit this with the file or directory.
     PermissionDenied "PERMISSION_DENIED" 403,
+    /// The network policy of the sandbox does not let this port be exposed.
+    PortNotAllowed "PORT_NOT_ALLOWED" 403,
     /// The sandbox does not exist or was terminated.
     SandboxNotFound "SANDBOX_NOT_FOUND" 404,
     /// There is no such file or directory in the sandbox.
     FileNotFound "FILE_NOT_FOUND" 404,
+    /// The port is not exposed.
+    PortNotFound "PORT_NOT_FOUND" 404,
     /// There is nothing at this path.
     NotFound "NOT_FOUND" 404,
     /// The path does not take this method; the header `Allow` names those it takes.
@@ -101,6 +105,8 @@ codes! {
     InternalError "INTERNAL_ERROR" 500,
     /// A fault inside of the sandbox while a command was executed.
     ExecutionError "EXECUTION_ERROR" 502,
+    /// Nothing in the sandbox listens on the port, or what does gave no answer that can be passed on.
+    PortUnreachable "PORT_UNREACHABLE" 502,
     /// No compute capacity at the moment; try again later.
     ResourceExhausted "RESOURCE_EXHAUSTED" 503,
     /// The disk of the sandbox is full.
@@ -171,6 +177,9 @@ mod tests {
             (409, "NOT_A_DIRECTORY"),
             (409, "DIRECTORY_NOT_EMPTY"),
             (507, "DISK_FULL"),
+            (403, "PORT_NOT_ALLOWED"),
+            (404, "PORT_NOT_FOUND"),
+            (502, "PORT_UNREACHABLE"),
         ];
         assert_eq!(rows.len(), ErrorCode::ALL.len());
         for (status, name) in rows {

@@ -42,6 +42,11 @@ impl SandboxId {
     pub fn host_name(&self) -> String {
         self.0.replace('_', "-")
     }
+
+    /// The sandbox that is called so inside.
+    pub fn from_host_name(name: &str) -> Option<Self> {
+        format!("{PREFIX}{}", name.strip_prefix("sb-")?).parse().ok()
+    }
 }
 
 impl FromStr for SandboxId {
@@ -90,6 +95,9 @@ mod tests {
         let id = SandboxId::from_random([7; OPAQUE_MADE]);
         assert_eq!(id.as_str().parse::<SandboxId>(), Ok(id.clone()));
         assert!(id.as_str().starts_with(PREFIX));
+        assert_eq!(SandboxId::from_host_name(&id.host_name()), Some(id));
+        assert_eq!(SandboxId::from_host_name("sb_abcdefgh"), None);
+        assert_eq!(SandboxId::from_host_name("sb-ab_cdefgh"), None);
     }
 
     #[test]

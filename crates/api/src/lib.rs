@@ -10,6 +10,7 @@ mod exec;
 mod files;
 mod health;
 mod ids;
+mod ports;
 mod sandbox;
 #[cfg(feature = "openapi")]
 mod schema;
@@ -28,6 +29,9 @@ pub use exec::{Done, ExecuteBody, ExecuteRequest, ExecutionResult};
 pub use files::{FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked};
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};
+pub use ports::{
+    ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody, UnknownVisibility,
+};
 pub use sandbox::{
     EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxState,
 };

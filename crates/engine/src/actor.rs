@@ -16,6 +16,7 @@
 
 mod entry;
 mod network;
+mod ports;
 mod verbs;
 
 pub use verbs::PROCESSES_LOST;
@@ -232,6 +233,14 @@ impl Actor {
                 let result = self.change_network(change).await;
                 let _ = reply.send(result);
             }
+            Request::Expose { order, run, reply } => {
+                let result = self.expose(order, run).await;
+                let _ = reply.send(result);
+            }
+            Request::ClosePort { port, run, reply } => {
+                let result = self.close_port(port, run).await;
+                let _ = reply.send(result);
+            }
             Request::Terminate { reason, reply } => {
                 let result = self.terminate(&reason).await;
                 let over = result.is_ok();
@@ -293,15 +302,25 @@ impl Actor {
     /// Commits the next record with an event about it and one about what it cost, and publishes it.
     async fn commit(
         &mut self,
-        mut next: SandboxRecord,
+        next: SandboxRecord,
         kind: &str,
         data: serde_json::Value,
         at: TimeMs,
     ) -> Result<(), StoreError> {
-        next.revision = self.record.revision + 1;
         let event = NewEvent { at, ..event(&next, kind, data) };
+        self.commit_events(next, vec![event], at).await
+    }
+
+    /// The same with any events.
+    async fn commit_events(
+        &mut self,
+        mut next: SandboxRecord,
+        events: Vec<NewEvent>,
+        at: TimeMs,
+    ) -> Result<(), StoreError> {
+        next.revision = self.record.revision + 1;
         let batch = with_cost(&self.shared.settings.prices, &self.record, &next, at);
-        self.shared.store.commit(batch.event(event)).await?;
+        self.shared.store.commit(events.into_iter().fold(batch, Batch::event)).await?;
         let status = Status::new(next);
         self.record = Arc::clone(&status.record);
         self.status.send_replace(status);

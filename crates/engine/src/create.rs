@@ -317,5 +317,6 @@ fn new_record(shared: &Shared, started: &Started, account: String, config: Sandb
         accounting,
         revision: 1,
         note: None,
+        ports: Vec::new(),
     }
 }

@@ -26,7 +26,7 @@ use crate::shelves::PoolState;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
 use crate::{network, pool, purge, refusals};
 
-const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const DIAL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What an engine stands on.
 pub struct Parts {
@@ -42,7 +42,7 @@ pub struct Parts {
 /// All sandboxes of this host. Clones are the same engine.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Engine {
@@ -229,7 +229,7 @@ impl Engine {
         self.shared.store.close().await;
     }
 
-    async fn find(&self, account: &str, id: &SandboxId) -> Result<Handle, EngineError> {
+    pub(crate) async fn find(&self, account: &str, id: &SandboxId) -> Result<Handle, EngineError> {
         match self.shared.find(id) {
             Some(handle) if handle.status.borrow().record.account == account => Ok(handle),
             Some(_) => Err(EngineError::NotFound { terminated: None }),
@@ -254,7 +254,7 @@ impl Engine {
     }
 
     /// A sandbox may end while a request waits for it.
-    async fn or_why_it_ended<T>(
+    pub(crate) async fn or_why_it_ended<T>(
         &self,
         account: &str,
         id: &SandboxId,

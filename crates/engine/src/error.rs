@@ -30,6 +30,8 @@ pub enum EngineError {
     #[error("the sandbox's agent failed: {0}")]
     Agent(#[from] LinkError),
     #[error(transparent)]
+    Port(#[from] rules::PortRefusal),
+    #[error(transparent)]
     File(#[from] FileFault),
     #[error(transparent)]
     Driver(#[from] DriverError),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use rules::{NetworkChange, Operation};
-use store::SandboxRecord;
+use api::RunId;
+use rules::{ExposeOrder, NetworkChange, Operation, TimeMs};
+use store::{ExposedPort, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::counters::Counted;
@@ -35,6 +36,17 @@ pub enum Request {
     Network {
         change: NetworkChange,
         reply: Reply<Status>,
+    },
+    /// To let a port be reached from outside.
+    Expose {
+        order: ExposeOrder,
+        run: Option<RunId>,
+        reply: Reply<ExposedPort>,
+    },
+    ClosePort {
+        port: u16,
+        run: Option<RunId>,
+        reply: Reply<TimeMs>,
     },
     Terminate {
         reason: String,

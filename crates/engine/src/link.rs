@@ -21,7 +21,7 @@ use guest_proto::{
     VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 pub use command::{Command, CommandEvent, Killer, Stdin};
 pub use errand::{Errand, Reply};
@@ -30,6 +30,10 @@ pub use tunnel::Tunnel;
 
 /// Bytes of each output channel that may be under way to a reader.
 const WINDOW: u32 = 256 * 1024;
+/// The same of a connection. There may be hundreds, each with a reader that does not read.
+const TUNNEL_WINDOW: u32 = 64 * 1024;
+/// Past this whoever feeds an operation waits for what was fed before.
+const CROWDED: usize = 1024 * 1024;
 /// An agent that leaves so much unread is not serving us.
 const MAX_UNSENT: usize = 8 * 1024 * 1024;
 
@@ -73,6 +77,8 @@ pub(crate) struct Inner {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     /// Bytes given to the writer and not yet written.
     unsent: AtomicUsize,
+    /// Something of it was written.
+    drained: Notify,
     next_op: AtomicU64,
     /// What both sides speak.
     version: u16,
@@ -95,6 +101,7 @@ impl Agent {
             ops: Mutex::default(),
             outgoing,
             unsent: AtomicUsize::new(0),
+            drained: Notify::new(),
             next_op: AtomicU64::new(first_op),
             version,
             ended: watch::channel(false).0,
@@ -163,9 +170,9 @@ impl Agent {
 
     /// Connects to a TCP port inside.
     pub async fn dial(&self, port: u16, patience: Duration) -> Result<Tunnel, LinkError> {
-        let (number, op) = self.inner.begin();
+        let (number, op) = self.inner.begin_with(TUNNEL_WINDOW);
         let tunnel = Tunnel::new(self.clone(), number, Arc::clone(&op));
-        self.inner.send(&ToGuest::Dial { op: number, port, window: WINDOW })?;
+        self.inner.send(&ToGuest::Dial { op: number, port, window: TUNNEL_WINDOW })?;
         match tokio::time::timeout(patience, op.answered())
             .await
             .map_err(|_| LinkError::Silent(patience))??
@@ -200,8 +207,12 @@ impl Drop for Waiting<'_> {
 
 impl Inner {
     fn begin(&self) -> (u64, Arc<Op>) {
+        self.begin_with(WINDOW)
+    }
+
+    fn begin_with(&self, window: u32) -> (u64, Arc<Op>) {
         let number = self.next_op.fetch_add(1, Ordering::Relaxed);
-        let op = Arc::new(Op::new(WINDOW));
+        let op = Arc::new(Op::new(window));
         self.table().insert(number, Arc::clone(&op));
         // The reader may have ended between a caller's look and this insertion; then nobody else would tell the operation.
         if *self.ended.borrow() {
@@ -236,11 +247,25 @@ impl Inner {
             let Some(granted) = op.reserve(bytes.len().min(guest_proto::MAX_DATA)).await else {
                 return Err(LinkError::Closed);
             };
+            self.room().await;
             let (now, later) = bytes.split_at(granted);
             self.send(&ToGuest::Data { op: number, bytes: now })?;
             bytes = later;
         }
         Ok(())
+    }
+
+    /// Waits until there is room among what is unsent. Many that each have credit could fill it all the same.
+    async fn room(&self) {
+        loop {
+            let mut drained = std::pin::pin!(self.drained.notified());
+            // From here on no wake-up is missed.
+            drained.as_mut().enable();
+            if self.unsent.load(Ordering::Relaxed) <= CROWDED || *self.ended.borrow() {
+                return;
+            }
+            drained.await;
+        }
     }
 
     fn queue(&self, bytes: Vec<u8>) -> Result<(), LinkError> {
@@ -257,6 +282,7 @@ impl Inner {
     /// Tells every operation that nothing more comes.
     fn end(&self) {
         self.ended.send_replace(true);
+        self.drained.notify_waiters();
         for (_, op) in self.table().drain() {
             op.lose();
         }

@@ -3,6 +3,8 @@
 //! A body that is too slow ends with an error for its reader, who answers it; nothing else is left behind.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,20 +27,34 @@ pub enum BodyError {
     Broken(#[from] hyper::Error),
 }
 
+/// How a request's body may come. Extension of a request that has one: who knows better may let it take its time.
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    leisurely: Arc<AtomicBool>,
+}
+
+impl Pace {
+    /// Waits for the body as long as its reader does.
+    pub fn take_time(&self) {
+        self.leisurely.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A request's body with the time it may still be waited for. Waiting uses the time up, bytes that arrive earn some back.
 pub struct Received {
     body: Incoming,
     full: Duration,
     left: Duration,
     bytes_per_second: u32,
+    pace: Pace,
     waiting_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Received {
-    pub fn new(body: Incoming, limits: &Limits) -> Self {
+    pub fn new(body: Incoming, limits: &Limits, pace: Pace) -> Self {
         let (full, bytes_per_second) = (limits.body_timeout, limits.body_min_bytes_per_second.max(1));
-        Self { body, full, left: full, bytes_per_second, waiting_since: None, timer: None }
+        Self { body, full, left: full, bytes_per_second, pace, waiting_since: None, timer: None }
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -77,6 +93,7 @@ impl HttpBody for Received {
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
             }
+            Poll::Pending if self.pace.leisurely.load(Ordering::Relaxed) => Poll::Pending,
             Poll::Pending => {
                 ready!(self.wait(cx));
                 let limit_ms = u64::try_from(self.full.as_millis()).unwrap_or(u64::MAX);

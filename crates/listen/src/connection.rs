@@ -25,6 +25,7 @@ use crate::service::{Dispatch, PeerAddr, Target};
 use crate::settings::Limits;
 use crate::tasks::Tasks;
 use crate::tls::Tls;
+use crate::upgrade::{Upgrade, Upgraded};
 use crate::wire::Wire;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -153,13 +154,14 @@ async fn sniff(
 
 async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
     let activity = Activity::new();
+    let upgrade = Upgrade::default();
     let host = if matches!(target, Target::Redirect(_)) { HostRule::Any } else { HostRule::Required };
     let gate = Gate::new(wire, activity.clone(), context.limits.clone(), host);
     let mut connection = http1::Builder::new()
         // The gate keeps the time.
         .header_read_timeout(None)
         .max_buf_size(context.limits.max_head_bytes + HTTP1_SPARE_BYTES)
-        .serve_connection(TokioIo::new(gate), dispatch(context, target, peer, activity));
+        .serve_connection(TokioIo::new(gate), dispatch(context, target, peer, activity, &upgrade));
     let mut stopping = false;
     let ended = loop {
         tokio::select! {
@@ -170,7 +172,14 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
             }
         }
     };
-    let mut rest = connection.into_parts().io.into_inner().into_rest();
+    let gate = connection.into_parts().io.into_inner();
+    if let Some(next) = upgrade.take()
+        && ended.is_ok()
+    {
+        next(Upgraded(gate.into_wire())).await;
+        return Ok(());
+    }
+    let mut rest = gate.into_rest();
     if let Some(refusal) = rest.refusal {
         let sent = Box::pin(answer(&mut rest.wire, context.answers.as_ref(), &refusal)).await;
         sent.map_err(|e| format!("{}: {e}", refusal.fault))?;
@@ -185,8 +194,15 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     ended.map_err(|e| e.to_string())
 }
 
-fn dispatch(context: &Context, target: Target, peer: PeerAddr, activity: Arc<Activity>) -> Dispatch {
-    Dispatch { target, answers: context.answers.clone(), limits: context.limits.clone(), peer, activity }
+fn dispatch(
+    context: &Context,
+    target: Target,
+    peer: PeerAddr,
+    activity: Arc<Activity>,
+    upgrade: &Upgrade,
+) -> Dispatch {
+    let (answers, limits) = (context.answers.clone(), context.limits.clone());
+    Dispatch { target, answers, limits, peer, activity, upgrade: upgrade.clone() }
 }
 
 /// Answers a head that was not let through, as the last thing on its connection.
@@ -241,7 +257,7 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
         .max_header_list_size(HTTP2_HEADER_BYTES)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
-        .serve_connection(TokioIo::new(wire), dispatch(context, target, peer, activity.clone()));
+        .serve_connection(TokioIo::new(wire), dispatch(context, target, peer, activity.clone(), &Upgrade::default()));
     let mut connection = std::pin::pin!(connection);
     let mut stopping = false;
     let mut look = std::pin::pin!(tokio::time::sleep(limits.idle_timeout.min(limits.write_timeout)));

@@ -92,6 +92,12 @@ impl Gate {
         Rest { wire: self.wire, refusal: self.refusal, unfinished }
     }
 
+    /// The connection, with what came ahead of the present moment to be read first.
+    pub fn into_wire(mut self) -> Wire {
+        self.wire.unread(self.held.to_vec());
+        self.wire
+    }
+
     fn next_head(&mut self) {
         self.state = State::Head { examined: 0, until: None };
         if self.held.is_empty() {

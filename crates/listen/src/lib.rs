@@ -22,11 +22,14 @@ mod settings;
 mod sockets;
 mod tasks;
 mod tls;
+mod upgrade;
 mod wire;
 
 pub use answers::{Answers, Fault};
+pub use body::Pace;
 pub use serve::{Listener, Server, Stopped, serve};
 pub use service::PeerAddr;
 pub use settings::Limits;
 pub use sockets::{BindError, bind, raise_file_limit};
 pub use tls::{Certificate, SelfSigned, Tls, TlsConfig, TlsError};
+pub use upgrade::{Upgrade, Upgraded};

@@ -27,7 +27,7 @@ pub enum TlsConfig {
 #[derive(Debug, Clone)]
 pub struct SelfSigned {
     pub dir: PathBuf,
-    /// DNS names and IP addresses that the certificate is for.
+    /// DNS names and IP addresses that the certificate is for; `*.NAME` is for every name right below.
     pub names: Vec<String>,
 }
 

@@ -76,7 +76,7 @@ pub fn execute(body: &[u8], rules: &ExecuteRules) -> Result<ExecuteRequest, Refu
 }
 
 /// A number past [`Integer`] was read as the nearest in it, which is not what the client wrote.
-fn readable(error: ConfigError) -> ConfigError {
+pub(crate) fn readable(error: ConfigError) -> ConfigError {
     let got = match error.got.parse::<Integer>() {
         Ok(Integer::MAX) => "above 10^38".to_owned(),
         Ok(Integer::MIN) => "below -10^38".to_owned(),

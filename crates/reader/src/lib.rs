@@ -11,6 +11,7 @@ mod fields;
 mod files;
 mod headers;
 mod integer;
+mod ports;
 mod query;
 
 use rules::{ConfigError, QueryError};
@@ -19,6 +20,7 @@ pub use bodies::{create, execute, network};
 pub use events::posted_events;
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
+pub use ports::{expose, port_token};
 pub use query::{events, list, path_segment};
 
 /// Why a request is not taken.

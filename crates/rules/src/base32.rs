@@ -1,5 +1,5 @@
 //! Bytes as text of 32 characters, five bits each, highest first; the last character is filled up with zeros. The
-//! characters are those of sandbox ids. For keys and request ids, which are made here and never decoded.
+//! characters are those of sandbox ids. Keys and request ids are made of it and never decoded; tokens of ports are.
 
 use api::ALPHABET;
 
@@ -26,6 +26,28 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
+/// The bytes of a text that [`encode`] made of so many.
+pub(crate) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != chars_for(N) {
+        return None;
+    }
+    let (mut bytes, mut filled) = ([0; N], 0);
+    let (mut held, mut held_bits) = (0u32, 0);
+    for byte in text.bytes() {
+        let value = ALPHABET.iter().position(|known| *known == byte)?;
+        held = (held << 5) | u32::try_from(value).ok()?;
+        held_bits += 5;
+        if held_bits >= 8 {
+            held_bits -= 8;
+            *bytes.get_mut(filled)? = u8::try_from(held >> held_bits).ok()?;
+            held &= (1 << held_bits) - 1;
+            filled += 1;
+        }
+    }
+    // What fills up the last character is zero, so that one text alone stands for these bytes.
+    (held == 0).then_some(bytes)
+}
+
 pub(crate) fn is_char(byte: u8) -> bool {
     ALPHABET.contains(&byte)
 }
@@ -48,6 +70,14 @@ mod tests {
         assert_eq!(encode(&[0b0000_1000, 0b1000_0110]), "1230");
     }
 
+    #[test]
+    fn what_was_not_made_here_is_not_decoded() {
+        assert_eq!(decode::<1>("zw"), Some([0xff]));
+        for text in ["", "z", "zz", "zwz", "ZW", "z!", "zé"] {
+            assert_eq!(decode::<1>(text), None, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn different_bytes_make_different_text(a: [u8; 5], b: [u8; 5], tail: [u8; 3]) {
@@ -58,6 +88,7 @@ mod tests {
             // Five bytes are eight characters, so what follows does not mix with them.
             prop_assert_eq!(&text[..8], encode(&a));
             prop_assert!(text.bytes().all(is_char));
+            prop_assert_eq!(decode::<8>(&text), whole.try_into().ok());
         }
     }
 }

@@ -20,6 +20,7 @@ mod lines;
 mod listing;
 mod outcome;
 mod output;
+mod ports;
 mod rates;
 mod request_id;
 mod shown;
@@ -53,6 +54,10 @@ pub use lines::{LineSplitter, MAX_PIECE_BYTES};
 pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured};
+pub use ports::{
+    ExposeInput, ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose, port_label,
+    token_lifetime_ms,
+};
 pub use rates::{
     Charge, Endpoint, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,

@@ -4,9 +4,11 @@
 //! body of section 7, because it alone knows the request's id. What an unexpected fault was goes into the log with that id
 //! ([`ApiError::cause`]) and never to the client.
 
+mod entry;
 mod files;
 mod images;
 mod operations;
+mod ports;
 
 use api::ErrorCode;
 use axum::http::StatusCode;
@@ -14,7 +16,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 use store::StoreError;
 
+pub use entry::of_entry;
 pub use operations::{During, not_found, of_engine};
+pub use ports::{crowded, nobody, port_not_found, silent};
 
 /// What the client is told.
 #[derive(Debug, Clone)]

@@ -36,7 +36,8 @@ impl TrustedProxies {
         Ok(Self { networks: texts.iter().map(network).collect::<Result<_, _>>()? })
     }
 
-    fn holds(&self, address: IpAddr) -> bool {
+    /// Whether an address is one of the proxies.
+    pub fn holds(&self, address: IpAddr) -> bool {
         let bits = bits(address);
         self.networks.iter().any(|network| bits & network.mask == network.start)
     }

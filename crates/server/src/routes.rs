@@ -16,6 +16,7 @@ mod list;
 mod network;
 mod openapi;
 mod pause;
+mod ports;
 mod post_events;
 mod read;
 mod resume;
@@ -55,6 +56,7 @@ fn endpoints(service: Arc<Service>) -> Router {
         .route("/v1/sandboxes/{id}/network", get(network::get).patch(network::change))
         .route("/v1/sandboxes/{id}/execute", post(execute::execute))
         .merge(files::routes())
+        .merge(ports::routes())
         .route("/v1/sandboxes/{id}/events", get(events::of_sandbox).post(post_events::post))
         .route("/v1/events", get(events::of_account))
         .route("/docs", get(docs::page))

@@ -13,6 +13,7 @@ use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::once::Once;
+use crate::ports::Ports;
 use crate::proxies::TrustedProxies;
 use crate::room::Room;
 
@@ -26,6 +27,7 @@ pub struct Service {
     pub keyring: Keyring,
     pub limiter: Limiter,
     pub once: Once,
+    pub ports: Ports,
     /// For the bodies of requests.
     pub room: Room,
     pub metrics: Metrics,

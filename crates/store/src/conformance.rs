@@ -22,6 +22,7 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     let make = || -> Arc<dyn Store> { Arc::new(fresh()) };
     commits::what_is_put_is_read_back(make()).await;
     commits::every_state_and_option_comes_back(make()).await;
+    commits::exposed_ports_follow_the_record(make()).await;
     commits::a_newer_revision_replaces_and_an_older_is_refused(make()).await;
     commits::living_sandboxes_have_slots_of_their_own(make()).await;
     commits::a_batch_is_all_or_nothing(make()).await;
@@ -88,6 +89,7 @@ pub fn record(number: u32) -> SandboxRecord {
         accounting,
         revision: 1,
         note: None,
+        ports: Vec::new(),
     }
 }
 

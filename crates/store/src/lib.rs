@@ -27,7 +27,7 @@ pub use contract::Store;
 pub use error::StoreError;
 pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
 pub use keys::KeyRecord;
-pub use record::{Event, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
+pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
 pub use remembered::{MAX_ANSWER, Remembered};
 pub use sqlite::SqliteStore;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Resources, SandboxConfig, SandboxId, SandboxState};
+use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, Phase, TimeMs};
 
 /// The most items that one read of a list or of events brings.
@@ -34,6 +34,20 @@ pub struct SandboxRecord {
     pub revision: u64,
     /// What its next event has to say, such as that its processes were lost.
     pub note: Option<String>,
+    /// Reached from outside, by their numbers; each number once.
+    pub ports: Vec<ExposedPort>,
+}
+
+/// A port of a sandbox that is reached from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExposedPort {
+    pub port: u16,
+    pub visibility: PortVisibility,
+    /// Whether traffic resumes the sandbox.
+    pub auto_resume: bool,
+    pub exposed_at: TimeMs,
+    /// Random, and another with each exposure: what was given out for an earlier one opens nothing.
+    pub seal: [u8; 16],
 }
 
 impl SandboxRecord {
@@ -47,11 +61,15 @@ impl SandboxRecord {
             Phase::NotStarted | Phase::Ended => None,
         };
         let times = [Some(self.created_at), self.started_at, self.paused_at, self.terminated_at, since];
+        let exposed = self.ports.iter().map(|port| port.exposed_at.0);
         let numbers =
-            times.into_iter().flatten().map(|at| at.0).chain([self.accounting.finished_ms(), self.revision]);
+            times.into_iter().flatten().map(|at| at.0).chain([self.accounting.finished_ms(), self.revision]).chain(exposed);
         // What a database calls an integer; every store keeps to it.
         if numbers.into_iter().any(|number| i64::try_from(number).is_err()) {
             return Err("one of its times or numbers is past the range of 63 bits");
+        }
+        if !self.ports.is_sorted_by(|one, next| one.port < next.port) {
+            return Err("its ports must be in order, each once");
         }
         Ok(())
     }

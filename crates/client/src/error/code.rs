@@ -65,10 +65,14 @@ codes! {
     Forbidden,
     /// The sandbox does not permit it, not even to its root.
     PermissionDenied,
+    /// The network policy of the sandbox does not let this port be exposed.
+    PortNotAllowed,
     /// The sandbox does not exist or was terminated.
     SandboxNotFound,
     /// There is no file or directory at this path of the sandbox.
     FileNotFound,
+    /// The port is not exposed.
+    PortNotFound,
     /// There is nothing at this path: the service is older than this library, or the URL is another's.
     NotFound,
     /// The path does not take this method.
@@ -91,6 +95,8 @@ codes! {
     InternalError,
     /// The sandbox failed while it ran the command.
     ExecutionError,
+    /// Nothing in the sandbox listens on the port, or what does gave no answer that can be passed on.
+    PortUnreachable,
     /// No room at the moment, or the image is still being fetched.
     ResourceExhausted,
     /// The sandbox's disk is full.

@@ -1,4 +1,4 @@
-//! Another network policy for a sandbox that lives.
+//! Another network policy for a sandbox that lives. It closes the ports that it does not let be exposed.
 //!
 //! In force first and recorded then, so that nobody hears of a policy that does not hold. Where the record cannot be written the
 //! old policy is put back; where that fails too it is tried until it holds, and a death of the daemon ends the same way, for
@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use rules::{NetworkChange, Operation, decide};
 use serde_json::json;
+use store::NewEvent;
 
-use super::{Actor, Phase};
+use super::ports::close_forbidden;
+use super::{Actor, Phase, event};
 use crate::error::EngineError;
 use crate::network::guest;
 use crate::status::Status;
@@ -40,7 +42,9 @@ impl Actor {
         let mut next = (*self.record).clone();
         next.config.network = policy;
         let now = self.shared.clock.now();
-        if let Err(error) = self.commit(next, "network.changed", data, now).await {
+        let mut events = vec![NewEvent { at: now, ..event(&next, "network.changed", data) }];
+        events.extend(close_forbidden(&mut next, now));
+        if let Err(error) = self.commit_events(next, events, now).await {
             if is_other_egress {
                 self.enforce().await;
             }

@@ -197,6 +197,7 @@ impl Actor {
         next.state = SandboxState::Terminated;
         next.terminated_at = Some(now);
         next.reason = Some(reason.to_owned());
+        next.ports.clear();
         let total_runtime_ms = next.accounting.terminated(now);
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
         self.commit(next, "sandbox.terminated", data, now).await?;

@@ -57,6 +57,7 @@ async fn write(
         }
         stream.write_all(&batch).await?;
         inner.unsent.fetch_sub(batch.len(), Ordering::Relaxed);
+        inner.drained.notify_waiters();
     }
     Ok(())
 }

@@ -50,10 +50,16 @@ pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
     }
     let parsed = chain.first().and_then(|first| ParsedCertificate::try_from(first).ok());
     let covers = |name: &String| {
+        let name = example(name);
         let name = ServerName::try_from(name.as_str());
         parsed.as_ref().zip(name.ok()).is_some_and(|(parsed, name)| verify_server_name(parsed, &name).is_ok())
     };
     if own.names.iter().all(covers) { Verdict::Keep } else { Verdict::Make("the names have changed") }
+}
+
+/// A name that a certificate for this one holds for: one below a wildcard.
+fn example(name: &str) -> String {
+    name.strip_prefix("*.").map_or_else(|| name.to_owned(), |parent| format!("any.{parent}"))
 }
 
 /// Makes a certificate with a new key and puts both in place.
@@ -62,7 +68,7 @@ pub fn make(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
     if own.names.is_empty() {
         return Err(bad("there are none".to_owned()));
     }
-    if let Some(name) = own.names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
+    if let Some(name) = own.names.iter().find(|name| ServerName::try_from(example(name)).is_err()) {
         return Err(bad(format!("{name:?} is neither")));
     }
     let mut params = CertificateParams::new(own.names.clone()).map_err(|e| bad(e.to_string()))?;

@@ -62,7 +62,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
     let network = opened.network;
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
-    let service = parts::service(config, opened.engine, opened.store, images).await?;
+    let service = parts::service(config, opened.engine, opened.store, images, doors.port()).await?;
     let served = CancellationToken::new();
     let tending = layers::tend(Arc::clone(&service), served.clone());
     let open = doors.open(config, &service, GRACE);

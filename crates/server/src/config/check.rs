@@ -26,6 +26,7 @@ impl Config {
         self.check_limits()?;
         self.check_runtime()?;
         self.egress.check(self.runtime.uid_slots)?;
+        self.ports.check()?;
         self.check_prices()?;
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
@@ -95,6 +96,9 @@ impl Config {
     }
 }
 
+/// With the label of a port before it, a name that DNS takes.
+const LONGEST_DOMAIN: usize = 180;
+
 /// Amounts stay far below what whole numbers of 64 bits hold.
 const HIGHEST_PRICE: f64 = 1_000_000.0;
 
@@ -144,6 +148,26 @@ impl Http {
 
     pub fn proxies(&self) -> Result<TrustedProxies> {
         TrustedProxies::parse(&self.trusted_proxies).context("in http.trusted_proxies")
+    }
+}
+
+impl super::values::Ports {
+    fn check(&self) -> Result<()> {
+        let label = |label: &str| {
+            let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            (1..=63).contains(&label.len())
+                && label.bytes().all(good)
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        let numeric = self.domain.rsplit('.').next().is_some_and(|last| last.parse::<u64>().is_ok());
+        ensure!(
+            self.domain.len() <= LONGEST_DOMAIN && !numeric && self.domain.split('.').all(label),
+            "ports.domain is '{}'; it must be a domain in lower case such as sandboxes.example.com, of at most {LONGEST_DOMAIN} characters",
+            self.domain
+        );
+        within("ports.max_connections", self.max_connections.into(), 1, 100_000)?;
+        within("ports.idle_seconds", self.idle_seconds, 1, 86_400)
     }
 }
 

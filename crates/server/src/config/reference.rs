@@ -44,7 +44,7 @@ struct Table {
     free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-const TABLES: [Table; 12] = [
+const TABLES: [Table; 13] = [
     Table {
         name: "",
         about: "Where things are.",
@@ -214,6 +214,33 @@ const TABLES: [Table; 12] = [
                 "pool",
                 "`\"auto\"` or network",
                 "IPv4 network that sandboxes have their addresses from, with at least `runtime.uid_slots` and 3 addresses. It may overlap no other network of this host. `\"auto\"` finds one in `10.64.0.0/10` and keeps to it.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "ports",
+        about: "How exposed ports are reached; see [ports.md](ports.md). A port's name is right below the domain.",
+        rows: &[
+            (
+                "domain",
+                "domain",
+                "Every name below it has to lead to this service, and the certificate to hold for them: the self-signed one does. Best one that nothing else of yours is below.",
+            ),
+            (
+                "public_port",
+                "port",
+                "The port in the URLs. `0`: that of `http.listen`, or the usual one behind a proxy that `http.trusted_proxies` names.",
+            ),
+            (
+                "max_connections",
+                "count, 1 to 100000",
+                "Requests and websockets at once through all ports of one sandbox. Further ones get 429. All sandboxes together have 4096.",
+            ),
+            (
+                "idle_seconds",
+                "seconds, 1 to 86400",
+                "A request or a websocket on which nothing moves for so long is ended.",
             ),
         ],
         free: None,

@@ -18,6 +18,7 @@ pub struct Config {
     pub capacity: Capacity,
     pub runtime: Runtime,
     pub egress: Egress,
+    pub ports: Ports,
     pub retention: Retention,
     pub prices: PriceList,
     pub metrics: Metrics,
@@ -43,6 +44,19 @@ pub struct Http {
     /// Addresses and networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     pub max_connections: u32,
+}
+
+/// How exposed ports are reached.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ports {
+    /// Each is a name below this one.
+    pub domain: String,
+    /// In the URLs; 0 for the one of the service.
+    pub public_port: u16,
+    /// Through all ports of one sandbox.
+    pub max_connections: u32,
+    pub idle_seconds: u64,
 }
 
 /// What an hour of running time costs; 0 is free.
@@ -200,6 +214,7 @@ impl Default for Config {
             capacity: Capacity::default(),
             runtime: Runtime::default(),
             egress: Egress::default(),
+            ports: Ports::default(),
             retention: Retention::default(),
             prices: PriceList::default(),
             metrics: Metrics::default(),
@@ -293,6 +308,13 @@ impl Default for Egress {
             allow_private: Vec::new(),
             pool: "auto".to_owned(),
         }
+    }
+}
+
+impl Default for Ports {
+    /// What ends in `localhost` is this host for every browser.
+    fn default() -> Self {
+        Self { domain: "sandboxes.localhost".to_owned(), public_port: 0, max_connections: 512, idle_seconds: 600 }
     }
 }
 

@@ -5,7 +5,7 @@ use driver::DriverError;
 use engine::EngineError;
 use rules::{Refusal, TimeMs};
 
-use super::{ApiError, files};
+use super::{ApiError, files, ports};
 
 /// A command ends, on the average, soon.
 const SLOT_RETRY_S: u64 = 1;
@@ -45,6 +45,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
             let message = format!("the host ran out of {what}; try again when other sandboxes have ended");
             exhausted(message, CAPACITY_RETRY_S).with_cause(error)
         }
+        EngineError::Port(refusal) => ports::of_port(refusal),
         EngineError::File(fault) => files::of_file(fault),
         EngineError::Agent(error) if during == During::Files => files::of_agent(error),
         error @ (EngineError::Agent(_) | EngineError::Driver(_)) => match during {

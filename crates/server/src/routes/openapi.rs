@@ -9,8 +9,8 @@ use bytes::Bytes;
 use utoipa::OpenApi;
 
 use super::{
-    create, events, execute, files, get, health, list, network, pause, post_events, resume, rule, terminate,
-    view,
+    create, events, execute, files, get, health, list, network, pause, ports, post_events, resume, rule,
+    terminate, view,
 };
 use crate::layers::Access;
 use crate::openapi::{self, Needs};
@@ -28,6 +28,7 @@ use crate::openapi::{self, Needs};
         execute::execute, events::of_account, events::of_sandbox, post_events::post, network::get, network::change,
         health::health, openapi,
         files::read::read, files::write::write, files::delete::delete, files::list::list, files::stat::stat,
+        ports::expose::expose, ports::list::list, ports::close::close, ports::token::token,
         files::exists::exists, files::mkdir::mkdir, files::relocate::relocate, files::pack::pack, files::unpack::unpack
     ),
     components(schemas(ErrorBody, ErrorObject, ErrorCode, Done, RuntimeEvent, EventBody, EventKinds)),
@@ -36,6 +37,7 @@ use crate::openapi::{self, Needs};
         (name = "Commands", description = "Work inside of a sandbox."),
         (name = "Network", description = "What a sandbox may reach, and what it sent and received."),
         (name = "Files", description = "Files of a sandbox, as its root sees them. Every parameter is in the query; a body is content."),
+        (name = "Ports", description = "Ports of a sandbox that are reached from outside, each under a name of its own."),
         (name = "Events", description = "What happened, as a list or as a stream, and what a client says of its run."),
         (name = "Service", description = "The service itself.")
     )

@@ -57,6 +57,9 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
                 Some((_, files)) if files == "files" || files.starts_with("files/") => {
                     return file_route(files);
                 }
+                Some((_, ports)) if ports == "ports" || ports.starts_with("ports/") => {
+                    return port_route(ports);
+                }
                 Some((_, "execute")) => ("/v1/sandboxes/{id}/execute", post(Endpoint::Execute)),
                 Some((_, "events")) => {
                     ("/v1/sandboxes/{id}/events", Kind::Keyed(&["GET", "POST"], Endpoint::Other))
@@ -65,6 +68,19 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
             }
         }
     })
+}
+
+fn port_route(rest: &str) -> Option<(&'static str, Kind)> {
+    let other = |methods| Kind::Keyed(methods, Endpoint::Other);
+    let Some(port) = rest.strip_prefix("ports/") else {
+        return Some(("/v1/sandboxes/{id}/ports", other(&["GET", "POST"])));
+    };
+    match port.split_once('/') {
+        None if port.is_empty() => None,
+        None => Some(("/v1/sandboxes/{id}/ports/{port}", other(&["DELETE"]))),
+        Some((_, "token")) => Some(("/v1/sandboxes/{id}/ports/{port}/token", other(&["POST"]))),
+        Some(_) => None,
+    }
 }
 
 fn file_route(rest: &str) -> Option<(&'static str, Kind)> {

@@ -106,6 +106,7 @@ fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config:
         rows::texts_column(&record.layers)?,
         rows::texts_column(&record.image_env)?,
         config,
+        rows::ports_column(&record.ports),
     ];
     match connection.prepare_cached(sql)?.execute(values) {
         Ok(_) => Ok(()),

@@ -17,10 +17,11 @@ use crate::StoreError;
 
 /// In order; the number of a migration is its place. One that was released is never changed. Each only adds: a newer command
 /// line may bring the file here while an older daemon has it open.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../../migrations/0001_sandboxes_and_events.sql"),
     include_str!("../../migrations/0002_keys_and_remembered_answers.sql"),
     include_str!("../../migrations/0003_events_for_readers.sql"),
+    include_str!("../../migrations/0004_exposed_ports.sql"),
 ];
 
 /// "sbxd", in the header of our files.

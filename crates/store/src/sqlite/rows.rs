@@ -1,23 +1,25 @@
 //! Records as rows and back. What comes back is checked: a row that this program cannot have written is damage.
 
-use api::{Resources, SandboxConfig, SandboxId, SandboxState};
+use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, Phase, TimeMs};
 use rusqlite::Row;
+use serde_json::{Value, json};
 
 use super::trouble::{Outcome, Trouble};
-use crate::{Event, SandboxRecord, SandboxSummary};
+use crate::{Event, ExposedPort, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
-    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config";
+    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports";
 pub(super) const PLACES: &str =
-    "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22";
+    "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23";
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at";
 
 pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
     let layers: String = row.get(19)?;
     let image_env: String = row.get(20)?;
     let config: String = row.get(21)?;
+    let ports: String = row.get(22)?;
     Ok(SandboxRecord {
         id: id(row)?,
         account: row.get(1)?,
@@ -35,6 +37,7 @@ pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
         accounting: accounting(row)?,
         revision: unsigned(row.get(12)?)?,
         note: row.get(17)?,
+        ports: parse_ports(&ports)?,
     })
 }
 
@@ -139,4 +142,22 @@ pub(super) fn texts_column(texts: &[String]) -> Outcome<String> {
 
 pub(super) fn parse_config(text: &str) -> Outcome<SandboxConfig> {
     serde_json::from_str(text).map_err(|error| Trouble::content("config of a sandbox", error))
+}
+
+pub(super) fn ports_column(ports: &[ExposedPort]) -> String {
+    let row = |port: &ExposedPort| {
+        json!([port.port, port.visibility.as_str(), port.auto_resume, port.exposed_at.0, port.seal])
+    };
+    Value::Array(ports.iter().map(row).collect()).to_string()
+}
+
+fn parse_ports(text: &str) -> Outcome<Vec<ExposedPort>> {
+    let damage = |error: &dyn std::fmt::Display| Trouble::content("ports of a sandbox", error);
+    let rows: Vec<(u16, PortVisibility, bool, u64, [u8; 16])> =
+        serde_json::from_str(text).map_err(|error| damage(&error))?;
+    let port = |(port, visibility, auto_resume, exposed_at, seal)| {
+        let exposed_at = TimeMs(exposed_at);
+        ExposedPort { port, visibility, auto_resume, exposed_at, seal }
+    };
+    Ok(rows.into_iter().map(port).collect())
 }

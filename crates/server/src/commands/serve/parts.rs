@@ -22,6 +22,8 @@ use crate::layers::Unrouted;
 use crate::limiter::Limiter;
 use crate::metrics::{self, Metrics};
 use crate::once::Once;
+use crate::ports::Ports;
+use crate::relay;
 use crate::routes;
 use crate::service::Service;
 
@@ -34,6 +36,7 @@ pub async fn service(
     engine: Engine,
     store: Arc<SqliteStore>,
     images: Images,
+    listens: u16,
 ) -> Result<Arc<Service>> {
     let limits = &config.limits;
     Ok(Arc::new(Service {
@@ -46,6 +49,7 @@ pub async fn service(
             execute: limits.execute_per_minute,
         }),
         once: Once::new(Arc::clone(&store) as _),
+        ports: Ports::open(config, listens)?,
         room: Default::default(),
         store,
         images,
@@ -119,10 +123,15 @@ impl Doors {
         Ok(Self { listeners, metrics, found })
     }
 
+    /// The port that the service has.
+    pub fn port(&self) -> u16 {
+        self.found.address.port()
+    }
+
     /// Begins to serve.
     pub fn open(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Open {
         let server = Server {
-            router: routes::router(Arc::clone(service)),
+            router: relay::wrap(routes::router(Arc::clone(service)), Arc::clone(service)),
             answers: Arc::new(Unrouted(Arc::clone(service))),
             limits: Limits { max_connections: config.http.max_connections as usize, ..Limits::default() },
         };
@@ -171,7 +180,7 @@ fn tls(config: &Config) -> Option<TlsConfig> {
     match http.tls {
         Tls::SelfSigned => Some(TlsConfig::SelfSigned(SelfSigned {
             dir: config.data_dir.join("tls"),
-            names: http.tls_names.clone(),
+            names: http.tls_names.iter().cloned().chain([format!("*.{}", config.ports.domain)]).collect(),
         })),
         Tls::Files => Some(TlsConfig::Own { certificate: http.tls_cert.clone(), key: http.tls_key.clone() }),
         Tls::Off => None,

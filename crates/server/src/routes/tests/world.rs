@@ -127,6 +127,7 @@ impl World {
             limiter: Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 }),
             once: Once::new(Arc::clone(&kept)),
             room: Default::default(),
+            ports: crate::ports::Ports::passing(&crate::config::Config::default()),
             store: kept,
             metrics: Metrics::new(),
             trusted_proxies: Default::default(),

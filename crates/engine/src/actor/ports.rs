@@ -1,0 +1,74 @@
+//! Exposing ports of a sandbox and closing them: a change of its record, with an event in the same commit.
+//!
+//! Nothing is done inside, so a paused sandbox stays paused, and a commit that fails leaves nothing to undo.
+
+use api::{EventKind, RunId};
+use rand::Rng;
+use rules::{ExposeOrder, MAX_PORTS, Operation, PortRefusal, TimeMs, decide, may_expose};
+use serde_json::{Value, json};
+use store::{ExposedPort, NewEvent, SandboxRecord};
+
+use super::{Actor, event};
+use crate::error::EngineError;
+
+impl Actor {
+    pub(super) async fn expose(
+        &mut self,
+        order: ExposeOrder,
+        run: Option<RunId>,
+    ) -> Result<ExposedPort, EngineError> {
+        decide(self.record.state, Operation::Network)?;
+        may_expose(&self.record.config.network, order.port)?;
+        let mut next = (*self.record).clone();
+        next.ports.retain(|port| port.port != order.port);
+        if next.ports.len() >= MAX_PORTS {
+            return Err(PortRefusal::TooMany { most: MAX_PORTS }.into());
+        }
+        let mut seal = [0; 16];
+        rand::rng().fill_bytes(&mut seal);
+        let exposed_at = self.shared.clock.now();
+        let ExposeOrder { port, visibility, auto_resume } = order;
+        let exposed = ExposedPort { port, visibility, auto_resume, exposed_at, seal };
+        next.ports.push(exposed.clone());
+        next.ports.sort_by_key(|port| port.port);
+        let data = json!({ "port": port, "visibility": visibility, "autoResume": auto_resume });
+        let told = told(&next, EventKind::PortExposed, data, run, exposed_at);
+        self.commit_events(next, vec![told], exposed_at).await?;
+        Ok(exposed)
+    }
+
+    pub(super) async fn close_port(
+        &mut self,
+        port: u16,
+        run: Option<RunId>,
+    ) -> Result<TimeMs, EngineError> {
+        decide(self.record.state, Operation::Network)?;
+        let mut next = (*self.record).clone();
+        next.ports.retain(|exposed| exposed.port != port);
+        if next.ports.len() == self.record.ports.len() {
+            return Err(PortRefusal::NotExposed { port }.into());
+        }
+        let now = self.shared.clock.now();
+        let told = closed(&next, port, "request", run, now);
+        self.commit_events(next, vec![told], now).await?;
+        Ok(now)
+    }
+}
+
+/// Closes what the policy of a record does not allow any more; the events that say so.
+pub(super) fn close_forbidden(next: &mut SandboxRecord, at: TimeMs) -> Vec<NewEvent> {
+    let policy = &next.config.network;
+    let (kept, gone): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut next.ports).into_iter().partition(|port| may_expose(policy, port.port).is_ok());
+    next.ports = kept;
+    gone.iter().map(|port| closed(next, port.port, "network", None, at)).collect()
+}
+
+fn closed(next: &SandboxRecord, port: u16, reason: &str, run: Option<RunId>, at: TimeMs) -> NewEvent {
+    told(next, EventKind::PortClosed, json!({ "port": port, "reason": reason }), run, at)
+}
+
+fn told(record: &SandboxRecord, kind: EventKind, data: Value, run: Option<RunId>, at: TimeMs) -> NewEvent {
+    let run = run.map(|run| run.as_str().to_owned()).unwrap_or_default();
+    NewEvent { at, run, ..event(record, kind.as_str(), data) }
+}

@@ -1,0 +1,234 @@
+//! Ports that are reached from outside: what may be exposed, the names of their hosts, and the text of a token.
+//!
+//! A port's host is `PORT-NAME.DOMAIN`, where NAME is what the sandbox is called inside. The listener's names decide which request
+//! is for a port at all ([`HostOf::read`]), before anything else of it is looked at.
+
+use api::{NetworkPolicy, PortVisibility, SandboxId};
+
+use crate::base32;
+use crate::config::{ConfigError, Integer, Range, integer};
+
+/// Ports of one sandbox that may be exposed at once.
+pub const MAX_PORTS: usize = 64;
+
+const PORTS: Range<u16> = Range { min: 1, max: u16::MAX, default: 0 };
+const LIFETIME_MS: Range<u64> = Range { min: 1000, max: 7 * 24 * 3_600_000, default: 3_600_000 };
+const TOKEN_PREFIX: &str = "spt_";
+const MAC_BYTES: usize = 32;
+const TOKEN_BYTES: usize = 8 + MAC_BYTES;
+
+/// A body that exposes a port. `None` is a field that is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExposeInput {
+    pub port: Integer,
+    pub visibility: Option<String>,
+    pub auto_resume: Option<bool>,
+}
+
+/// What is to be exposed, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExposeOrder {
+    pub port: u16,
+    pub visibility: PortVisibility,
+    pub auto_resume: bool,
+}
+
+pub fn expose_order(input: ExposeInput) -> Result<ExposeOrder, ConfigError> {
+    let visibility = match input.visibility {
+        None => PortVisibility::default(),
+        Some(text) => {
+            text.parse().map_err(|_| ConfigError::text("visibility", &text, "'private' or 'public'"))?
+        }
+    };
+    let port = integer("port", Some(input.port), PORTS)?;
+    Ok(ExposeOrder { port, visibility, auto_resume: input.auto_resume.unwrap_or(true) })
+}
+
+/// How long a token is to be good for.
+pub fn token_lifetime_ms(expires_in_ms: Option<Integer>) -> Result<u64, ConfigError> {
+    integer("expiresInMs", expires_in_ms, LIFETIME_MS)
+}
+
+/// Why a port is not exposed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PortRefusal {
+    #[error(
+        "port {port} may not be exposed: network.ingress.allowPorts {}; PATCH the sandbox's network to allow it",
+        named(allowed)
+    )]
+    NotAllowed { port: u16, allowed: Vec<u16> },
+    #[error("{most} ports of this sandbox are exposed, which is the most; close one first")]
+    TooMany { most: usize },
+    #[error("port {port} is not exposed")]
+    NotExposed { port: u16 },
+}
+
+fn named(allowed: &[u16]) -> String {
+    if allowed.is_empty() {
+        return "allows none".to_owned();
+    }
+    let names: Vec<String> = allowed.iter().map(u16::to_string).collect();
+    format!("allows {}", names.join(", "))
+}
+
+/// Whether a port may be exposed under a policy. One that does not speak of ports allows all.
+pub fn may_expose(policy: &NetworkPolicy, port: u16) -> Result<(), PortRefusal> {
+    match &policy.ingress {
+        Some(ingress) if !ingress.allow_ports.contains(&port) => {
+            Err(PortRefusal::NotAllowed { port, allowed: ingress.allow_ports.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first label of a port's host.
+pub fn port_label(id: &SandboxId, port: u16) -> String {
+    format!("{port}-{}", id.host_name())
+}
+
+/// Whom the host of a request names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostOf {
+    /// It is not one of the ports' domain: the service itself.
+    Service,
+    Port(SandboxId, u16),
+    /// A host of the ports' domain that is no port's.
+    Nobody,
+}
+
+impl HostOf {
+    /// `host` as the request has it, without its port. `domain` is in lower case.
+    pub fn read(host: &str, domain: &str) -> Self {
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let below = host.len().checked_sub(domain.len()).and_then(|at| {
+            let (label, end) = (host.get(..at)?, host.get(at..)?);
+            end.eq_ignore_ascii_case(domain).then_some(label)
+        });
+        match below.and_then(|label| label.strip_suffix('.')) {
+            Some(label) => port_of(label).map_or(Self::Nobody, |(id, port)| Self::Port(id, port)),
+            None => Self::Service,
+        }
+    }
+}
+
+fn port_of(label: &str) -> Option<(SandboxId, u16)> {
+    let label = label.to_ascii_lowercase();
+    let (number, name) = label.split_once('-')?;
+    // One name for each port: no zeros before the number, no sign.
+    let port: u16 = number.parse().ok().filter(|port: &u16| port.to_string() == number && *port != 0)?;
+    Some((SandboxId::from_host_name(name)?, port))
+}
+
+/// A token as its text has it; whether its signature is ours is for the holder of the secret to say.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SignedToken {
+    pub expires_at_ms: u64,
+    pub mac: [u8; MAC_BYTES],
+}
+
+impl SignedToken {
+    pub fn text(&self) -> String {
+        let mut bytes = [0; TOKEN_BYTES];
+        bytes[..8].copy_from_slice(&self.expires_at_ms.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.mac);
+        format!("{TOKEN_PREFIX}{}", base32::encode(&bytes))
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = base32::decode::<TOKEN_BYTES>(text.strip_prefix(TOKEN_PREFIX)?)?;
+        let (expiry, mac) = bytes.split_first_chunk::<8>()?;
+        Some(Self { expires_at_ms: u64::from_be_bytes(*expiry), mac: mac.try_into().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::IngressPolicy;
+
+    use super::*;
+
+    const DOMAIN: &str = "sandboxes.localhost";
+
+    fn id() -> SandboxId {
+        "sb_abcdefgh23".parse().unwrap()
+    }
+
+    #[test]
+    fn a_port_alone_is_private_and_wakes() {
+        let input = ExposeInput { port: 8080, ..ExposeInput::default() };
+        let order = expose_order(input.clone()).unwrap();
+        assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
+        let all =
+            ExposeInput { visibility: Some("public".into()), auto_resume: Some(false), ..input.clone() };
+        let order = expose_order(all).unwrap();
+        assert_eq!((order.visibility, order.auto_resume), (PortVisibility::Public, false));
+        for (wrong, said) in [
+            (ExposeInput { port: 0, ..input.clone() }, "port is 0; allowed is 1 to 65535"),
+            (ExposeInput { port: 65_536, ..input.clone() }, "port is 65536; allowed is 1 to 65535"),
+            (
+                ExposeInput { visibility: Some("Public".into()), ..input },
+                "visibility is 'Public'; allowed is 'private' or 'public'",
+            ),
+        ] {
+            assert_eq!(expose_order(wrong).unwrap_err().to_string(), said);
+        }
+    }
+
+    #[test]
+    fn tokens_live_an_hour_and_a_week_at_most() {
+        assert_eq!(token_lifetime_ms(None), Ok(3_600_000));
+        assert_eq!(token_lifetime_ms(Some(604_800_000)), Ok(604_800_000));
+        for wrong in [0, -1, 999, 604_800_001, Integer::MAX] {
+            assert!(token_lifetime_ms(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_names_ports_allows_those() {
+        let mut policy = NetworkPolicy::default();
+        assert_eq!(may_expose(&policy, 22), Ok(()));
+        policy.ingress = Some(IngressPolicy { allow_ports: vec![80, 8080] });
+        assert_eq!(may_expose(&policy, 8080), Ok(()));
+        let refusal = may_expose(&policy, 22).unwrap_err().to_string();
+        assert!(refusal.contains("port 22") && refusal.contains("allows 80, 8080;"), "{refusal}");
+        policy.ingress = Some(IngressPolicy { allow_ports: Vec::new() });
+        assert!(may_expose(&policy, 80).unwrap_err().to_string().contains("allows none;"));
+    }
+
+    #[test]
+    fn hosts_of_ports_are_read_and_others_are_told_apart() {
+        let label = port_label(&id(), 8080);
+        assert_eq!(label, "8080-sb-abcdefgh23");
+        for host in ["8080-sb-abcdefgh23.sandboxes.localhost", "8080-SB-ABCDEFGH23.Sandboxes.LocalHost."] {
+            assert_eq!(HostOf::read(host, DOMAIN), HostOf::Port(id(), 8080), "{host}");
+        }
+        for host in ["localhost", "sandboxes.localhost", "sandboxes.localhost.", "xsandboxes.localhost", "", "é"]
+        {
+            assert_eq!(HostOf::read(host, DOMAIN), HostOf::Service, "{host}");
+        }
+        for label in [
+            "", "8080", "sb-abcdefgh23", "0-sb-abcdefgh23", "08080-sb-abcdefgh23", "+80-sb-abcdefgh23",
+            "65536-sb-abcdefgh23", "80-sb-abc", "80-sb_abcdefgh23", "80-sb-abcdefgh23.x", "x.80-sb-abcdefgh23",
+            "80-sb-abcdefgh23-", "80--sb-abcdefgh23", "é",
+        ] {
+            assert_eq!(HostOf::read(&format!("{label}.{DOMAIN}"), DOMAIN), HostOf::Nobody, "{label}");
+        }
+    }
+
+    #[test]
+    fn the_longest_label_is_one_that_dns_takes() {
+        let longest: SandboxId = format!("sb_{}", "z".repeat(40)).parse().unwrap();
+        assert!(port_label(&longest, u16::MAX).len() <= 63);
+    }
+
+    #[test]
+    fn tokens_come_back_as_they_were() {
+        let token = SignedToken { expires_at_ms: u64::MAX - 5, mac: [0xa5; MAC_BYTES] };
+        let text = token.text();
+        assert_eq!(text.len(), 4 + 64);
+        assert!(SignedToken::parse(&text) == Some(token));
+        for wrong in ["", "spt_", &text[..67], &text.to_uppercase(), &text.replace("spt_", "sbk_")] {
+            assert!(SignedToken::parse(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The secret that signs tokens of ports: 32 random bytes in a file that only its owner reads, made at the first start.
+//!
+//! A token is signed for one exposure of one port and is kept nowhere. Who has the file can make tokens for every private port;
+//! with another file those given out so far are good for nothing.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use api::SandboxId;
+use rand::Rng;
+use ring::hmac;
+use rules::{SignedToken, TimeMs};
+use store::ExposedPort;
+
+pub const FILE: &str = "ports.secret";
+const BYTES: usize = 32;
+/// What is signed begins so: nothing signed for another purpose is ever a token.
+const PURPOSE: &[u8] = b"sandboxd port token 1";
+
+pub struct Secret(hmac::Key);
+
+impl Secret {
+    /// Reads it, or makes it where there is none.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join(FILE);
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let mut made = [0; BYTES];
+                rand::rng().fill_bytes(&mut made);
+                write(dir, &path, &made).with_context(|| format!("cannot write {}", path.display()))?;
+                made.to_vec()
+            }
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        ensure!(
+            bytes.len() == BYTES,
+            "{} has {} bytes, and a secret has {BYTES}; remove it, and the next start makes another",
+            path.display(),
+            bytes.len()
+        );
+        Ok(Self::of(&bytes))
+    }
+
+    #[cfg(test)]
+    pub fn random() -> Self {
+        let mut made = [0; BYTES];
+        rand::rng().fill_bytes(&mut made);
+        Self::of(&made)
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+    }
+
+    pub fn sign(&self, id: &SandboxId, exposed: &ExposedPort, expires_at: TimeMs) -> SignedToken {
+        let tag = hmac::sign(&self.0, &signed(id, exposed, expires_at.0));
+        let mut mac = [0; 32];
+        mac.copy_from_slice(tag.as_ref());
+        SignedToken { expires_at_ms: expires_at.0, mac }
+    }
+
+    /// Until when a text is good, if it is a token for this. In a time that does not tell where a wrong one differs.
+    pub fn verify(&self, text: &str, id: &SandboxId, exposed: &ExposedPort) -> Option<TimeMs> {
+        let token = SignedToken::parse(text)?;
+        let message = signed(id, exposed, token.expires_at_ms);
+        hmac::verify(&self.0, &message, &token.mac).ok()?;
+        Some(TimeMs(token.expires_at_ms))
+    }
+}
+
+/// Every part has a fixed length but the id, which has no NUL.
+fn signed(id: &SandboxId, exposed: &ExposedPort, expires_at_ms: u64) -> Vec<u8> {
+    let (port, expiry) = (exposed.port.to_be_bytes(), expires_at_ms.to_be_bytes());
+    [PURPOSE, b"\0", id.as_str().as_bytes(), b"\0", &port, &exposed.seal, &expiry].concat()
+}
+
+/// There as a whole or not at all, also after a power loss.
+fn write(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let draft = path.with_extension("new");
+    let _ = std::fs::remove_file(&draft);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)?;
+    File::open(dir)?.sync_all()
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use api::PortVisibility;
+
+    use super::*;
+
+    fn exposed(port: u16, seal: u8) -> ExposedPort {
+        let (visibility, exposed_at) = (PortVisibility::Private, TimeMs(1));
+        ExposedPort { port, visibility, auto_resume: true, exposed_at, seal: [seal; 16] }
+    }
+
+    #[test]
+    fn a_token_opens_what_it_was_signed_for_and_nothing_else() {
+        let (secret, other) = (Secret::random(), Secret::random());
+        let (one, two): (SandboxId, SandboxId) =
+            ("sb_aaaaaaaa".parse().unwrap(), "sb_bbbbbbbb".parse().unwrap());
+        let token = secret.sign(&one, &exposed(80, 1), TimeMs(5000));
+        let text = token.text();
+        assert_eq!(secret.verify(&text, &one, &exposed(80, 1)), Some(TimeMs(5000)));
+        assert_eq!(secret.verify(&text, &two, &exposed(80, 1)), None, "another sandbox");
+        assert_eq!(secret.verify(&text, &one, &exposed(81, 1)), None, "another port");
+        assert_eq!(secret.verify(&text, &one, &exposed(80, 2)), None, "another exposure");
+        assert_eq!(other.verify(&text, &one, &exposed(80, 1)), None, "another secret");
+        let longer = SignedToken { expires_at_ms: 6000, ..token }.text();
+        assert_eq!(secret.verify(&longer, &one, &exposed(80, 1)), None, "a longer life");
+        assert_eq!(secret.verify("", &one, &exposed(80, 1)), None);
+    }
+
+    #[test]
+    fn the_secret_is_made_once_and_is_its_owners() {
+        let dir = tempfile::tempdir().unwrap();
+        let id: SandboxId = "sb_aaaaaaaa".parse().unwrap();
+        let text = Secret::open(dir.path()).unwrap().sign(&id, &exposed(80, 1), TimeMs(9)).text();
+        assert!(Secret::open(dir.path()).unwrap().verify(&text, &id, &exposed(80, 1)).is_some());
+        let file = dir.path().join(FILE);
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&file, "short").unwrap();
+        let error = Secret::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(FILE) && error.contains("5 bytes"), "{error}");
+    }
+}

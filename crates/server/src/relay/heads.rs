@@ -1,0 +1,179 @@
+//! What of a head goes on, either way. Pure.
+//!
+//! What belongs to one connection stays on it (RFC 9110 section 7.6.1), and framing is written anew by whoever sends: no header that
+//! tells where a body ends is ever copied, so that no two readers can differ about it.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, SET_COOKIE, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
+use axum::http::{Method, Response, StatusCode, Uri, Version, response};
+use hyper::body::Body as _;
+use listen::PeerAddr;
+
+use super::access;
+use crate::service::Service;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Of one connection alone, besides what `Connection` names.
+const HOP_BY_HOP: [HeaderName; 11] = [
+    CONNECTION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    EXPECT,
+    CONTENT_LENGTH,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+];
+
+/// What the program is told of who asks, and how the address reads from there.
+pub struct Forwarded {
+    /// For `X-Forwarded-For`: whoever a trusted proxy names, and the peer.
+    client: String,
+    pub scheme: String,
+    /// With its port, as it was asked for.
+    pub host: String,
+}
+
+impl Forwarded {
+    /// What a request says of itself is believed of a trusted proxy alone.
+    pub fn of(request: &Request, service: &Service) -> Self {
+        let peer = request.extensions().get::<PeerAddr>().map(|PeerAddr(peer)| peer.ip());
+        let trusted = peer.is_some_and(|peer| service.trusted_proxies.holds(peer));
+        let text = |name: &HeaderName| request.headers().get(name)?.to_str().ok();
+        let before = text(&FORWARDED_FOR).filter(|_| trusted);
+        let peer = peer.map(|peer| peer.to_canonical().to_string()).unwrap_or_default();
+        let scheme = text(&FORWARDED_PROTO).filter(|said| trusted && matches!(*said, "http" | "https"));
+        let authority = request.uri().authority().map(|authority| authority.as_str());
+        Self {
+            client: before.map_or_else(|| peer.clone(), |before| format!("{before}, {peer}")),
+            scheme: scheme.unwrap_or(service.ports.scheme()).to_owned(),
+            host: authority.or(text(&HOST)).unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// Whether a request wants to go on as a websocket; to no other protocol is anything changed. `h2c`, say, would be a way to speak to
+/// the program without anybody between.
+pub fn asks_for_websocket(parts: &Parts) -> bool {
+    let only = |name: HeaderName| {
+        let mut values = parts.headers.get_all(name).iter();
+        values.next().filter(|_| values.next().is_none())?.to_str().ok()
+    };
+    let named = only(CONNECTION).is_some_and(|text| text.split(',').any(|it| it.trim().eq_ignore_ascii_case("upgrade")));
+    parts.method == Method::GET && named && only(UPGRADE).is_some_and(|it| it.eq_ignore_ascii_case("websocket"))
+}
+
+/// The request as the program gets it.
+pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bool) -> Request {
+    let target = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+    let mut headers = parts.headers;
+    strip(&mut headers);
+    for name in [FORWARDED, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REAL_IP] {
+        headers.remove(name);
+    }
+    let said = [
+        (HOST, &forwarded.host),
+        (FORWARDED_FOR, &forwarded.client),
+        (FORWARDED_PROTO, &forwarded.scheme),
+        (FORWARDED_HOST, &forwarded.host),
+    ];
+    for (name, value) in said {
+        // Of headers and addresses, so they are values.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    }
+    let connection = if websocket { "upgrade" } else { "close" };
+    headers.insert(CONNECTION, HeaderValue::from_static(connection));
+    if websocket {
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    // A body whose length is known has it said; hyper says so of any other.
+    let has_none = body.is_end_stream() && matches!(parts.method, Method::GET | Method::HEAD);
+    if let Some(length) = body.size_hint().exact().filter(|_| !has_none) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    let mut request = Request::new(body);
+    *request.method_mut() = parts.method;
+    *request.uri_mut() = Uri::from(target);
+    *request.version_mut() = Version::HTTP_11;
+    *request.headers_mut() = headers;
+    request
+}
+
+/// The answer's head as the client gets it.
+pub fn to_client(head: response::Parts, to_head: bool) -> Response<()> {
+    let mut headers = head.headers;
+    let bodiless = to_head || head.status == StatusCode::NOT_MODIFIED;
+    // What the body would be long is said where none comes; where one comes its own length is.
+    let said = headers.get(CONTENT_LENGTH).cloned().filter(|_| bodiless);
+    strip(&mut headers);
+    let one_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit);
+    if let Some(length) = said.filter(one_number) {
+        headers.insert(CONTENT_LENGTH, length);
+    }
+    keep_cookies(&mut headers);
+    let mut response = Response::new(());
+    *response.status_mut() = head.status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// What a program answers to a websocket's first request.
+pub fn switched(head: response::Parts) -> Response<()> {
+    let mut response = to_client(head, false);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+    response
+}
+
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// A program neither sets our cookie nor, for all names below the domain, any other's.
+fn keep_cookies(headers: &mut HeaderMap) {
+    if !headers.contains_key(SET_COOKIE) {
+        return;
+    }
+    let kept: Vec<HeaderValue> = headers.get_all(SET_COOKIE).iter().filter(|value| is_own(value)).cloned().collect();
+    headers.remove(SET_COOKIE);
+    for value in kept {
+        headers.append(SET_COOKIE, value);
+    }
+}
+
+fn is_own(cookie: &HeaderValue) -> bool {
+    let mut parts = cookie.as_bytes().split(|byte| *byte == b';');
+    let name = parts.next().and_then(|pair| pair.split(|byte| *byte == b'=').next()).unwrap_or_default();
+    let wide = |part: &[u8]| {
+        let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(b"domain")
+    };
+    !access::is_ours(name) && !parts.any(wide)
+}
+
+#[cfg(test)]
+mod tests;

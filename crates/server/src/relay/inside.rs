@@ -1,0 +1,224 @@
+//! A connection to a program inside, as bytes to read and write, with all that ends it: nothing moves for too long, the exposure is
+//! over, the daemon stops, or an answer's head has no end.
+//!
+//! The guards are asked whenever there is nothing to do, so that whoever drives the connection need not think of them; it breaks with
+//! an error, and [`State`] says why. Dropping it closes the connection and lets the sandbox sleep.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use engine::{Exposure, LinkError, Permit, Tunnel};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::ports::Place;
+
+/// What is written at once, which is copied once.
+const WRITE_BYTES: usize = 64 * 1024;
+/// All that may come before an answer's head is complete, whatever it is: interim answers without end, say.
+const HEAD_BYTES: usize = 512 * 1024;
+
+type Task<T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send>>;
+
+/// Why it was broken off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    Idle(Duration),
+    Closed,
+    Stopping,
+    EndlessHead,
+}
+
+/// What is known of it outside.
+#[derive(Debug, Default)]
+pub struct State {
+    why: Mutex<Option<Why>>,
+    has_head: AtomicBool,
+    ends_at_stop: AtomicBool,
+}
+
+impl State {
+    pub fn why(&self) -> Option<Why> {
+        *self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer's head is read; what comes now is no head.
+    pub fn got_head(&self) {
+        self.has_head.store(true, Ordering::Relaxed);
+    }
+
+    /// It has no end of its own.
+    pub fn ends_at_stop(&self) {
+        self.ends_at_stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The connection.
+pub struct Inside {
+    tunnel: Arc<Tunnel>,
+    _held: (Permit, Place),
+    reading: Option<Task<Option<Bytes>>>,
+    /// Read and not asked for yet.
+    ahead: Bytes,
+    ended: bool,
+    before_head: usize,
+    writing: Option<Task<()>>,
+    idle: Duration,
+    moved: Instant,
+    timer: Pin<Box<Sleep>>,
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    stopping: CancellationToken,
+    stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    pub state: Arc<State>,
+}
+
+impl Inside {
+    pub fn new(
+        tunnel: Tunnel,
+        held: (Permit, Place),
+        exposure: Exposure,
+        idle: Duration,
+        stopping: CancellationToken,
+    ) -> Self {
+        let moved = Instant::now();
+        Self {
+            tunnel: Arc::new(tunnel),
+            _held: held,
+            reading: None,
+            ahead: Bytes::new(),
+            ended: false,
+            before_head: 0,
+            writing: None,
+            idle,
+            moved,
+            timer: Box::pin(sleep_until(moved + idle)),
+            over: Box::pin(exposure.over()),
+            stopping,
+            stop: None,
+            state: Arc::default(),
+        }
+    }
+
+    /// Gives back what was read too far.
+    pub fn unread(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.ahead = if self.ahead.is_empty() { bytes } else { [bytes, self.ahead.clone()].concat().into() };
+        }
+    }
+
+    fn broken(&self, why: Why) -> io::Error {
+        self.state.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        io::Error::new(io::ErrorKind::ConnectionAborted, format!("broken off: {why:?}"))
+    }
+
+    /// Ready when it has to end. Otherwise whoever waits is woken when it may.
+    fn guard(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.over.as_mut().poll(cx).is_ready() {
+            // It is never asked again.
+            self.over = Box::pin(std::future::pending());
+            return Poll::Ready(self.broken(Why::Closed));
+        }
+        if self.state.ends_at_stop.load(Ordering::Relaxed) {
+            let stopping = &self.stopping;
+            let stop = self.stop.get_or_insert_with(|| Box::pin(stopping.clone().cancelled_owned()));
+            if stop.as_mut().poll(cx).is_ready() {
+                self.stop = None;
+                return Poll::Ready(self.broken(Why::Stopping));
+            }
+        }
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let until = self.moved + self.idle;
+            if Instant::now() >= until {
+                return Poll::Ready(self.broken(Why::Idle(self.idle)));
+            }
+            self.timer.as_mut().reset(until);
+        }
+    }
+
+    /// Waits for what is being written.
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(task) = &mut self.writing else { return Poll::Ready(Ok(())) };
+        match task.as_mut().poll(cx) {
+            Poll::Ready(done) => {
+                self.writing = None;
+                self.moved = Instant::now();
+                Poll::Ready(done.map_err(io::Error::other))
+            }
+            Poll::Pending => Poll::Ready(Err(ready!(self.guard(cx)))),
+        }
+    }
+
+    fn came(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.moved = Instant::now();
+        if !self.state.has_head.load(Ordering::Relaxed) {
+            self.before_head += bytes.len();
+            if self.before_head > HEAD_BYTES {
+                return Err(self.broken(Why::EndlessHead));
+            }
+        }
+        self.ahead = bytes;
+        Ok(())
+    }
+}
+
+impl AsyncRead for Inside {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        while this.ahead.is_empty() {
+            if this.ended {
+                return Poll::Ready(Ok(()));
+            }
+            let tunnel = &this.tunnel;
+            let task = this.reading.get_or_insert_with(|| {
+                let tunnel = Arc::clone(tunnel);
+                Box::pin(async move { tunnel.read().await })
+            });
+            let Poll::Ready(read) = task.as_mut().poll(cx) else {
+                return Poll::Ready(Err(ready!(this.guard(cx))));
+            };
+            this.reading = None;
+            match read.map_err(io::Error::other)? {
+                Some(bytes) => this.came(bytes)?,
+                None => this.ended = true,
+            }
+        }
+        let count = this.ahead.len().min(out.remaining());
+        out.put_slice(&this.ahead[..count]);
+        this.ahead.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Inside {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_written(cx))?;
+        let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
+        let (count, tunnel) = (some.len(), Arc::clone(&self.tunnel));
+        self.writing = Some(Box::pin(async move { tunnel.write_all(&some).await }));
+        // Begun at once; what is left of it the next call waits for.
+        match self.poll_written(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(count)),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_written(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_written(cx))?;
+        Poll::Ready(self.tunnel.finish().map_err(io::Error::other))
+    }
+}
