@@ -20,6 +20,7 @@ mod lines;
 mod listing;
 mod outcome;
 mod output;
+mod position;
 mod rates;
 mod request_id;
 mod shown;
@@ -53,6 +54,7 @@ pub use lines::{LineSplitter, MAX_PIECE_BYTES};
 pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured};
+pub use position::{BadOutputPosition, OutputPosition};
 pub use rates::{
     Charge, Endpoint, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,

@@ -98,6 +98,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         terminated_retention_ms: 0,
         slots: 4,
         prices: Default::default(),
+        detached: engine::DetachedSettings::in_dir(dir.join("executions")),
     };
     let kept: Arc<dyn Store> = Arc::new(store.clone());
     let driver = Arc::new(FakeDriver::new());
