@@ -92,6 +92,13 @@ impl Gate {
         Rest { wire: self.wire, refusal: self.refusal, unfinished }
     }
 
+    /// The bytes below, with what was read of them and not let through; `after` is what came through and was not used.
+    pub fn into_wire(self, after: &[u8]) -> Wire {
+        let Self { mut wire, held, .. } = self;
+        wire.unread([after, &held].concat());
+        wire
+    }
+
     fn next_head(&mut self) {
         self.state = State::Head { examined: 0, until: None };
         if self.held.is_empty() {

@@ -19,6 +19,7 @@ use crate::answers::{Answers, Fault, REQUEST_ID};
 use crate::body::{Received, Sent};
 use crate::redirect::Destination;
 use crate::settings::{Limits, MAX_HEADERS};
+use crate::takeover::{Slot, Takeover};
 
 /// What HTTP/2 counts for each header besides its bytes (RFC 9113 section 10.5.1); so we do for its limit.
 const OVERHEAD_BYTES: usize = 32;
@@ -41,6 +42,8 @@ pub struct Dispatch {
     pub limits: Arc<Limits>,
     pub peer: PeerAddr,
     pub activity: Arc<Activity>,
+    /// Where an answer's takeover goes, where it can have the connection.
+    pub slot: Option<Slot>,
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Sent>, Infallible>> + Send>>;
@@ -70,8 +73,15 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
                     Body::new(Received::new(body, &self.limits))
                 };
                 let answer = hyper::service::Service::call(router, Request::from_parts(parts, body));
+                let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());
                 Box::pin(async move {
-                    let Ok(response) = answer.await;
+                    let Ok(mut response) = answer.await;
+                    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                        && let Some(takeover) = response.extensions_mut().remove::<Takeover>()
+                        && let Some(slot) = slot
+                    {
+                        slot.put(takeover, activity.begin());
+                    }
                     Ok(counted(response, flight))
                 })
             }
