@@ -9,6 +9,7 @@ mod base32;
 mod config;
 mod cost;
 mod deadlines;
+mod detached;
 mod egress;
 mod environment;
 mod events;
@@ -38,6 +39,7 @@ pub use config::{
 };
 pub use cost::Prices;
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
+pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
 pub use egress::{Closed, Names, Ranges, plain_name};
 pub use environment::environment;
 pub use events::{
