@@ -4,6 +4,7 @@
 //! body of section 7, because it alone knows the request's id. What an unexpected fault was goes into the log with that id
 //! ([`ApiError::cause`]) and never to the client.
 
+mod executions;
 mod files;
 mod images;
 mod operations;
@@ -14,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 use store::StoreError;
 
+pub use executions::{no_execution, not_a_terminal};
 pub use operations::{During, not_found, of_engine};
 
 /// What the client is told.

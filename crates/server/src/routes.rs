@@ -8,6 +8,7 @@ mod create;
 mod docs;
 mod events;
 mod execute;
+mod executions;
 mod files;
 mod follow;
 mod get;
@@ -54,6 +55,7 @@ fn endpoints(service: Arc<Service>) -> Router {
         .route("/v1/sandboxes/{id}/resume", post(resume::resume))
         .route("/v1/sandboxes/{id}/network", get(network::get).patch(network::change))
         .route("/v1/sandboxes/{id}/execute", post(execute::execute))
+        .merge(executions::routes())
         .merge(files::routes())
         .route("/v1/sandboxes/{id}/events", get(events::of_sandbox).post(post_events::post))
         .route("/v1/events", get(events::of_account))

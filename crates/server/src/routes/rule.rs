@@ -57,6 +57,10 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
                 Some((_, files)) if files == "files" || files.starts_with("files/") => {
                     return file_route(files);
                 }
+                Some((_, "terminals")) => ("/v1/sandboxes/{id}/terminals", post(Endpoint::Execute)),
+                Some((_, executions)) if executions.starts_with("executions") => {
+                    return execution_route(executions);
+                }
                 Some((_, "execute")) => ("/v1/sandboxes/{id}/execute", post(Endpoint::Execute)),
                 Some((_, "events")) => {
                     ("/v1/sandboxes/{id}/events", Kind::Keyed(&["GET", "POST"], Endpoint::Other))
@@ -64,6 +68,33 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
                 Some(_) => return None,
             }
         }
+    })
+}
+
+fn execution_route(rest: &str) -> Option<(&'static str, Kind)> {
+    if rest == "executions" {
+        return Some(("/v1/sandboxes/{id}/executions", Kind::Keyed(&["GET"], Endpoint::Other)));
+    }
+    let (execution, what) = match rest.strip_prefix("executions/")?.split_once('/') {
+        Some((execution, what)) => (execution, Some(what)),
+        None => (&rest["executions/".len()..], None),
+    };
+    let post = Kind::Keyed(&["POST"], Endpoint::Execution);
+    Some(match what {
+        None if execution.is_empty() => return None,
+        None => (
+            "/v1/sandboxes/{id}/executions/{execution}",
+            Kind::Keyed(&["GET", "DELETE"], Endpoint::Execution),
+        ),
+        Some("output") => {
+            ("/v1/sandboxes/{id}/executions/{execution}/output", Kind::Keyed(&["GET"], Endpoint::Execution))
+        }
+        Some("stdin") => ("/v1/sandboxes/{id}/executions/{execution}/stdin", post),
+        Some("signal") => ("/v1/sandboxes/{id}/executions/{execution}/signal", post),
+        Some("attach") => {
+            ("/v1/sandboxes/{id}/executions/{execution}/attach", Kind::Keyed(&["GET"], Endpoint::Attach))
+        }
+        Some(_) => return None,
     })
 }
 
