@@ -86,6 +86,7 @@ impl Rig {
             terminated_retention_ms: 0,
             slots: options.slots,
             prices: Default::default(),
+            detached: engine::DetachedSettings::in_dir(place.data.join("executions")),
         };
         let found = template.clone();
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| found.clone()));

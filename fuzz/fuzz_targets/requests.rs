@@ -9,7 +9,7 @@ use reader::Refusal;
 
 fuzz_target!(|bytes: &[u8]| {
     let made = reader::create(bytes, &Default::default());
-    let ordered = reader::execute(bytes, &Default::default());
+    let ordered = reader::ask(bytes, &Default::default());
     let posted = reader::posted_events(bytes);
     if made.is_ok() || ordered.is_ok() || posted.is_ok() {
         // It keeps numbers in floats, which cannot hold all.
@@ -20,6 +20,8 @@ fuzz_target!(|bytes: &[u8]| {
     said(made.err());
     said(ordered.err());
     said(posted.err());
+    said(reader::terminal(bytes, &Default::default()).err());
+    said(reader::signal(bytes).err());
     said(reader::json_content([bytes], []).err());
     said(reader::json_content([&b"application/json"[..]], [bytes]).err());
     reader::wants_stream([bytes]);
@@ -27,6 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
         said(reader::list(Some(text)).err());
         said(reader::events(Some(text)).err());
         reader::path_segment(text);
+        said(reader::execution_query(Some(text)).err());
+        said(reader::place(text, "after").err());
     }
 });
 

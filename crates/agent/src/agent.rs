@@ -131,7 +131,9 @@ impl Agent {
         if self.link.phase != Phase::Open {
             return;
         }
-        if let Some(at) = self.ops.exec(serial).and_then(|exec| exec.tell(&mut self.link.out)) {
+        let Some(exec) = self.ops.exec(serial) else { return };
+        let told = exec.tell(&mut self.link.out);
+        if let Some(at) = told.filter(|_| !exec.is_kept()) {
             self.told.push_back((at, serial));
         }
     }

@@ -89,7 +89,7 @@ impl Dial {
     pub fn turn(&mut self, out: &mut OutBuf) -> Next {
         let State::Open { source: slot, .. } = &mut self.state else { return Next::Stay };
         let Some(source) = slot else { return Next::Stay };
-        match source.turn(self.op, out) {
+        match source.turn(self.op, out, None) {
             Turn::Idle => Next::Stay,
             Turn::More => Next::Run,
             Turn::Eof | Turn::Cut => {

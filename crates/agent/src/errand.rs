@@ -18,7 +18,7 @@ use rustix::process::{Pid, Resource};
 use crate::boot;
 use crate::caps::CapPlan;
 use crate::files;
-use crate::spawn::{Refusal, Spawned, prefer_me_when_memory_ends};
+use crate::spawn::{Kind, Refusal, Spawned, prefer_me_when_memory_ends};
 
 /// Errands at a time.
 pub const MOST: usize = 16;
@@ -54,7 +54,8 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
         }
         pid => match Pid::from_raw(pid.max(0)) {
             Some(pid) => {
-                Ok(Spawned { pid, stdin: input.map(|(_, writer)| writer), stdout: output.0, stderr: None })
+                let stdin = input.map(|(_, writer)| writer);
+                Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind: Kind::Errand })
             }
             None => Err((RefusalKind::Failed, format!("cannot make a process: {}", last_error()))),
         },

@@ -35,13 +35,18 @@ impl Agent {
         }
     }
 
-    /// Kills the errands whose time to tidy up is over.
+    /// Kills the errands whose time to tidy up is over, and closes the terminals whose time to linger is.
     pub(crate) fn end_errands(&mut self) {
         let now = Instant::now();
+        let mut lingered = Vec::new();
         for exec in self.ops.execs().filter(|exec| exec.ends_at.is_some_and(|at| at <= now)) {
-            exec.ends_at = None;
-            // It may have ended in this moment; it is not collected yet, so its number is nobody else's.
-            let _ = rustix::process::kill_process(exec.pid, rustix::process::Signal::KILL);
+            if exec.time_is_over() {
+                // It may have ended in this moment; it is not collected yet, so its number is nobody else's.
+                let _ = rustix::process::kill_process(exec.pid, rustix::process::Signal::KILL);
+            } else {
+                lingered.push(exec.serial);
+            }
         }
+        lingered.into_iter().for_each(|serial| self.wake(serial));
     }
 }

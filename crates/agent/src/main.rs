@@ -14,6 +14,8 @@ mod errands;
 mod error;
 mod exec;
 mod files;
+mod keeps;
+mod kept;
 mod link;
 mod ops;
 mod poll;
@@ -22,6 +24,7 @@ mod serve;
 mod setup;
 mod spawn;
 mod stdio;
+mod terminal;
 mod tree;
 
 use std::process::ExitCode;

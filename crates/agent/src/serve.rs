@@ -13,6 +13,8 @@ use crate::exec::{Exec, STDIN_WINDOW};
 use crate::link::Phase;
 use crate::poll::{Role, Token};
 use crate::setup;
+use crate::spawn::{Refusal, Spawned};
+use crate::terminal;
 use crate::tree::Hunt;
 
 impl Agent {
@@ -54,6 +56,13 @@ impl Agent {
             ToGuest::Kill { op } => self.kill(op),
             ToGuest::Signal { op, signal } => self.signal(op, signal),
             ToGuest::Close { op } => self.close(op),
+            ToGuest::Keep { op, spec, terminal } => {
+                self.check_unused(op)?;
+                self.keep(op, &spec, terminal);
+            }
+            ToGuest::Take { op, stdout, stderr } => self.take(op, [stdout, stderr]),
+            ToGuest::Resize { op, size } => self.resize(op, size),
+            ToGuest::Forget { op } => self.forget(op),
             ToGuest::Ping { nonce } => self.link.out.message(&ToHost::Pong { nonce }),
         }
         Ok(())
@@ -66,7 +75,7 @@ impl Agent {
         let ops = self.ops.execs().map(|exec| exec.op).collect();
         self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
         let mut serials = Vec::new();
-        for exec in self.ops.execs() {
+        for exec in self.ops.execs().filter(|exec| !exec.is_kept()) {
             exec.grant_stdin(&mut self.link.out);
             serials.push(exec.serial);
         }
@@ -77,18 +86,38 @@ impl Agent {
     }
 
     fn exec(&mut self, op: u64, spec: &ExecSpec<'_>, window: u32) {
-        if !self.ops.exec_room() {
-            let most = crate::ops::MOST_EXECS;
-            return self.refuse(
-                op,
-                RefusalKind::TooMany,
-                &format!("{most} commands are running, the most there may be"),
-            );
+        if self.has_exec_room(op) {
+            let started = Instant::now();
+            let spawned = self.spawner.spawn(op, spec);
+            self.begin(op, spawned, started, window);
         }
-        let started = Instant::now();
-        let spawned = match self.spawner.spawn(op, spec) {
+    }
+
+    /// Whether one more command may be; if not, this one was refused.
+    pub(crate) fn has_exec_room(&mut self, op: u64) -> bool {
+        let has_room = self.ops.exec_room();
+        if !has_room {
+            let most = crate::ops::MOST_EXECS;
+            let message = format!("{most} commands are running, the most there may be");
+            self.refuse(op, RefusalKind::TooMany, &message);
+        }
+        has_room
+    }
+
+    /// Takes a command that was started into the loop, or says why it was not. True if it runs.
+    pub(crate) fn begin(
+        &mut self,
+        op: u64,
+        spawned: Result<Spawned, Refusal>,
+        started: Instant,
+        window: u32,
+    ) -> bool {
+        let spawned = match spawned {
             Ok(spawned) => spawned,
-            Err((kind, message)) => return self.refuse(op, kind, &message),
+            Err((kind, message)) => {
+                self.refuse(op, kind, &message);
+                return false;
+            }
         };
         let pid = spawned.pid;
         let stdin = if spawned.stdin.is_some() { STDIN_WINDOW } else { 0 };
@@ -98,11 +127,13 @@ impl Agent {
                 self.ops.add_exec(exec);
                 let pid = pid.as_raw_nonzero().get().unsigned_abs();
                 self.link.out.message(&ToHost::Started { op, pid, window: stdin });
+                true
             }
             Err(errno) => {
                 // Unwatched it would never end for the host. It is collected as an orphan.
                 let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
                 self.refuse(op, RefusalKind::Failed, &format!("cannot watch the command's output: {errno}"));
+                false
             }
         }
     }
@@ -155,9 +186,7 @@ impl Agent {
 
     fn credit(&mut self, op: u64, channel: Channel, bytes: u32) -> Result<(), ProtoError> {
         let (serial, role) = if let Some(exec) = self.ops.exec_of(op) {
-            if let Some(source) = exec.source(channel) {
-                source.grant(bytes)?;
-            }
+            exec.credit(channel, bytes)?;
             (exec.serial, if channel == Channel::Stderr { Role::Stderr } else { Role::Stdout })
         } else if let Some(dial) = self.ops.dial_of(op) {
             if let Some((Some(source), _)) = dial.streams() {
@@ -191,6 +220,10 @@ impl Agent {
     fn signal(&mut self, op: u64, signal: i32) {
         let Some(exec) = self.ops.exec_of(op).filter(|exec| exec.is_running()) else { return };
         send(exec.pid, signal);
+        if let Some(group) = exec.terminal().and_then(terminal::foreground).filter(|group| *group != exec.pid)
+        {
+            send(group, signal);
+        }
     }
 
     fn close(&mut self, op: u64) {
@@ -205,7 +238,7 @@ impl Agent {
     }
 
     /// Gives a command's output and end their chance.
-    fn wake(&mut self, serial: u64) {
+    pub(crate) fn wake(&mut self, serial: u64) {
         self.enqueue(Token { serial, role: Role::Stdout });
         self.enqueue(Token { serial, role: Role::Stderr });
         self.settle(serial);

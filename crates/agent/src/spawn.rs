@@ -14,7 +14,7 @@ mod child;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use guest_proto::{ExecSpec, RefusalKind, StdinMode};
+use guest_proto::{ExecSpec, RefusalKind, StdinMode, TerminalSize};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -22,8 +22,9 @@ use rustix::process::{Pid, WaitOptions};
 
 use crate::caps::CapPlan;
 use crate::error::BootError;
+use crate::terminal::{self, Terminal};
 pub use child::prefer_me_when_memory_ends;
-use child::{Failure, Marking, Plan, Stage};
+use child::{Failure, Marking, Plan, Stage, Stdio};
 
 /// Name of the variable that marks a command's processes where namespaces cannot.
 pub const MARK: &str = "SANDBOX_EXEC";
@@ -36,8 +37,19 @@ pub struct Spawned {
     pub pid: Pid,
     pub stdin: Option<OwnedFd>,
     pub stdout: OwnedFd,
-    /// An errand has none.
+    /// An errand has none, and what runs on a terminal.
     pub stderr: Option<OwnedFd>,
+    pub kind: Kind,
+}
+
+/// What was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Command,
+    /// A command on a terminal: its input and output are the same.
+    Terminal,
+    /// The agent's own, without children and of no use to another link.
+    Errand,
 }
 
 /// A command that did not start.
@@ -73,6 +85,28 @@ impl Spawner {
     pub fn spawn(&mut self, op: u64, spec: &ExecSpec<'_>) -> Result<Spawned, Refusal> {
         let pipes =
             Pipes::new(spec.stdin, self.null.as_ref()).map_err(|errno| failed("make pipes", errno))?;
+        let null = self.null.as_ref();
+        let fds = [pipes.child_stdin(null), pipes.stdout.1.as_raw_fd(), pipes.stderr.1.as_raw_fd()];
+        let pid = self.start(op, spec, Stdio::Given(fds))?;
+        Ok(pipes.parent(pid))
+    }
+
+    /// Starts a command on a terminal of its own, which is its session's.
+    pub fn spawn_on_terminal(
+        &mut self,
+        op: u64,
+        spec: &ExecSpec<'_>,
+        size: TerminalSize,
+    ) -> Result<Spawned, Refusal> {
+        let Terminal { master, slave } =
+            terminal::open(size).map_err(|errno| failed("make a terminal", errno))?;
+        let input =
+            rustix::io::fcntl_dupfd_cloexec(&master, 3).map_err(|errno| failed("make a terminal", errno))?;
+        let pid = self.start(op, spec, Stdio::Terminal(slave.as_raw_fd()))?;
+        Ok(Spawned { pid, stdin: Some(input), stdout: master, stderr: None, kind: Kind::Terminal })
+    }
+
+    fn start(&mut self, op: u64, spec: &ExecSpec<'_>, stdio: Stdio) -> Result<Pid, Refusal> {
         let argv = strings(spec.argv.iter().copied())?;
         let programs = programs(spec)?;
         let cwd = string(spec.cwd)?;
@@ -85,9 +119,7 @@ impl Spawner {
             let argv = child::pointers(&argv);
             let env = child::pointers(&env);
             let plan = Plan {
-                stdin: pipes.child_stdin(self.null.as_ref()),
-                stdout: pipes.stdout.1.as_raw_fd(),
-                stderr: pipes.stderr.1.as_raw_fd(),
+                stdio,
                 cwd: &cwd,
                 programs: &programs,
                 argv: &argv,
@@ -102,7 +134,7 @@ impl Spawner {
                         let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
                         return Err(explain(failure, spec));
                     }
-                    return Ok(pipes.parent(pid));
+                    return Ok(pid);
                 }
                 Err(Errno::PERM | Errno::INVAL | Errno::NOSYS) if self.marking == Marking::Namespace => {
                     // This kernel, or what the runtime left us, does not do it; it never will.
@@ -151,7 +183,7 @@ impl Pipes {
     /// Our ends; the child's are closed.
     fn parent(self, pid: Pid) -> Spawned {
         let stdin = self.stdin.map(|(_, writer)| writer).filter(|_| self.mode == StdinMode::Pipe);
-        Spawned { pid, stdin, stdout: self.stdout.0, stderr: Some(self.stderr.0) }
+        Spawned { pid, stdin, stdout: self.stdout.0, stderr: Some(self.stderr.0), kind: Kind::Command }
     }
 }
 

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use guest_proto::{Channel, Credits, MAX_DATA, ProtoError};
 use rustix::io::Errno;
 
+use crate::kept::Kept;
 use crate::link::OutBuf;
 
 pub use drain::Drains;
@@ -45,6 +46,15 @@ pub enum Patience {
     DropTheRest,
 }
 
+/// What a short read says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// That the stream is empty now.
+    Plain,
+    /// Nothing: a terminal hands out a few KiB at a time, and may come with the last of it after its writer's end.
+    Terminal,
+}
+
 /// A stream to the host.
 pub struct Source {
     fd: Rc<OwnedFd>,
@@ -56,6 +66,7 @@ pub struct Source {
     /// How many bytes still count, once the command has ended.
     left: Option<usize>,
     patience: Patience,
+    ending: Ending,
     /// Whether it stands in the queue for a turn.
     pub queued: bool,
 }
@@ -71,8 +82,23 @@ impl Source {
             hot: false,
             left: None,
             patience: Patience::Wait,
+            ending: Ending::Plain,
             queued: false,
         }
+    }
+
+    /// Of a terminal.
+    pub fn of_terminal(fd: Rc<OwnedFd>, window: u32) -> Self {
+        Self { ending: Ending::Terminal, ..Self::new(fd, Channel::Stdout, window) }
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        self.ending == Ending::Terminal
+    }
+
+    /// The descriptor, for what is asked of it besides.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
     }
 
     /// The descriptor, for whoever takes over.
@@ -96,6 +122,11 @@ impl Source {
         self.credits.reset();
     }
 
+    /// A new link takes it, and grants so much.
+    pub fn regrant(&mut self, bytes: u32) {
+        self.credits = Credits::new(bytes);
+    }
+
     /// The command has ended: only what is in the pipe now counts.
     pub fn bound(&mut self) {
         let held = rustix::io::ioctl_fionread(&*self.fd).ok().and_then(|n| usize::try_from(n).ok());
@@ -114,7 +145,7 @@ impl Source {
     }
 
     /// Reads once, into a frame for the host.
-    pub fn turn(&mut self, op: u64, out: &mut OutBuf) -> Turn {
+    pub fn turn(&mut self, op: u64, out: &mut OutBuf, kept: Option<&mut Kept>) -> Turn {
         if self.left == Some(0) {
             return Turn::Cut;
         }
@@ -127,7 +158,12 @@ impl Source {
         }
         match out.data(op, self.channel, want, &*self.fd) {
             Ok(0) => Turn::Eof,
-            Ok(n) => self.took(n, want),
+            Ok(n) => {
+                if let Some(kept) = kept {
+                    kept.sent(out.last(n));
+                }
+                self.took(n, want)
+            }
             Err(Errno::AGAIN) => {
                 self.readable = false;
                 if self.left.is_some() { Turn::Cut } else { Turn::Idle }
@@ -139,14 +175,14 @@ impl Source {
 
     fn took(&mut self, n: usize, want: usize) -> Turn {
         self.credits.spend(n);
-        if n >= PIPE && !self.hot {
+        if n >= PIPE && !self.hot && self.ending == Ending::Plain {
             // A command that fills its pipe gets a larger one; where that is not permitted, it goes on as it is.
             self.hot = true;
             let _ = rustix::pipe::fcntl_setpipe_size(&*self.fd, HOT_PIPE);
         }
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(n);
-        } else if n < want && !self.hangup {
+        } else if n < want && !self.hangup && self.ending == Ending::Plain {
             // It is empty now; the next byte makes an event.
             self.readable = false;
         }

@@ -83,6 +83,8 @@ codes! {
     FileNotFound "FILE_NOT_FOUND" 404,
     /// The port is not exposed.
     PortNotFound "PORT_NOT_FOUND" 404,
+    /// The sandbox has no such execution.
+    ExecutionNotFound "EXECUTION_NOT_FOUND" 404,
     /// There is nothing at this path.
     NotFound "NOT_FOUND" 404,
     /// The path does not take this method; the header `Allow` names those it takes.
@@ -97,6 +99,12 @@ codes! {
     NotAFile "NOT_A_FILE" 409,
     /// Something else is where a directory has to be.
     NotADirectory "NOT_A_DIRECTORY" 409,
+    /// The execution has ended.
+    ExecutionEnded "EXECUTION_ENDED" 409,
+    /// The execution's standard input was closed, or never open.
+    StdinClosed "STDIN_CLOSED" 409,
+    /// The execution has no terminal.
+    NotATerminal "NOT_A_TERMINAL" 409,
     /// The directory is not empty; `recursive` deletes it with all in it.
     DirectoryNotEmpty "DIRECTORY_NOT_EMPTY" 409,
     /// Too many requests, creations or concurrent executions; the header `Retry-After` says when to try again.
@@ -172,7 +180,11 @@ mod tests {
             (405, "METHOD_NOT_ALLOWED"),
             (403, "PERMISSION_DENIED"),
             (404, "FILE_NOT_FOUND"),
+            (404, "EXECUTION_NOT_FOUND"),
             (409, "FILE_EXISTS"),
+            (409, "EXECUTION_ENDED"),
+            (409, "STDIN_CLOSED"),
+            (409, "NOT_A_TERMINAL"),
             (409, "NOT_A_FILE"),
             (409, "NOT_A_DIRECTORY"),
             (409, "DIRECTORY_NOT_EMPTY"),

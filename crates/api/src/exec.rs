@@ -37,6 +37,47 @@ pub struct ExecuteBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
+    /// `true` is for `DetachedBody`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::never, required = false))]
+    pub detached: Option<bool>,
+}
+
+/// A command that goes on when its client goes away. Only `command` and `detached` have to be there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DetachedBody {
+    /// Run with bash. At most 65,536 bytes of UTF-8.
+    #[cfg_attr(feature = "openapi", schema(required = true, max_length = 65_536, pattern = r"^[^\x00]*$"))]
+    #[cfg_attr(feature = "openapi", schema(example = "make test"))]
+    pub command: String,
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::always))]
+    pub detached: bool,
+    /// Working directory; the sandbox's `workdir` where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::path, required = false))]
+    pub cwd: Option<String>,
+    /// Added to the sandbox's environment; of two values with one name this one counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::env, required = false))]
+    pub env: Option<BTreeMap<String, String>>,
+    /// Time in ms after which the command and all that it started are killed; there is none where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 86_400_000))]
+    pub timeout_ms: Option<u64>,
+    /// Text that the command reads from its standard input first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub stdin: Option<String>,
+    /// Whether its standard input stays open, to be written to later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]
+    pub open_stdin: Option<bool>,
+    /// Whether a paused sandbox is resumed for the command; if not, that is `INVALID_STATE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
+    pub auto_resume: Option<bool>,
 }
 
 /// One command, complete: defaults are already in.

@@ -7,6 +7,7 @@ mod create;
 mod error;
 mod events;
 mod exec;
+mod executions;
 mod files;
 mod health;
 mod ids;
@@ -25,7 +26,13 @@ pub use events::{
 };
 #[cfg(feature = "openapi")]
 pub use events::{EventKinds, Moment};
-pub use exec::{Done, ExecuteBody, ExecuteRequest, ExecutionResult};
+pub use exec::{DetachedBody, Done, ExecuteBody, ExecuteRequest, ExecutionResult};
+#[cfg(feature = "openapi")]
+pub use executions::OutputPlace;
+pub use executions::{
+    BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SIGNALS,
+    SignalBody, StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize,
+};
 pub use files::{FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked};
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};

@@ -145,5 +145,46 @@ pub(crate) fn posted_kind() -> RefOr<Schema> {
         .into()
 }
 
+/// Where to begin in an output: what its events have as ids.
+pub(crate) fn output_place() -> RefOr<Schema> {
+    text()
+        .pattern(Some(r"^(0|[1-9][0-9]{0,14})(\.(0|[1-9][0-9]{0,14}))?$"))
+        .description(Some("A place in the output of an execution: bytes of stdout and of stderr before it."))
+        .examples(["512.0"])
+        .into()
+}
+
+pub(crate) fn output_place_asked() -> RefOr<Schema> {
+    text()
+        .pattern(Some(r"^((0|[1-9][0-9]{0,14})(\.(0|[1-9][0-9]{0,14}))?|end)$"))
+        .description(Some("The id of an event of an output; a number alone is one of stdout."))
+        .examples(["512.0"])
+        .into()
+}
+
+pub(crate) fn signal() -> RefOr<Schema> {
+    text()
+        .enum_values(Some(crate::executions::SIGNALS.iter().map(|(name, _)| *name)))
+        .description(Some("Name of the signal."))
+        .examples(["SIGINT"])
+        .into()
+}
+
+fn boolean(value: bool, description: &str) -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .schema_type(SchemaType::Type(Type::Boolean))
+        .enum_values(Some([value]))
+        .description(Some(description))
+        .into()
+}
+
+pub(crate) fn always() -> RefOr<Schema> {
+    boolean(true, "The answer comes at once, and the command goes on.")
+}
+
+pub(crate) fn never() -> RefOr<Schema> {
+    boolean(false, "`true` has other fields: see `DetachedBody`.")
+}
+
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 mod agent;
 mod errand;
 mod guest;
+mod kept;
 mod script;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};

@@ -1,5 +1,7 @@
 //! The engine as the layers above see it.
 
+mod detached;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use guest_proto::FileErrorKind;
 use rules::TimeMs;
 use store::StoreError;
 
+use crate::detached::{ExecutionId, ExecutionState};
 use crate::link::LinkError;
 
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,17 @@ pub enum EngineError {
     Port(#[from] rules::PortRefusal),
     #[error(transparent)]
     File(#[from] FileFault),
+    #[error("the sandbox has no execution '{id}'; finished ones are kept for a while only")]
+    NoSuchExecution { id: ExecutionId },
+    #[error("the execution '{id}' is over")]
+    ExecutionEnded { id: ExecutionId, state: ExecutionState },
+    #[error("the execution '{id}' takes no input: it was started without, or its input was closed")]
+    NoStdin { id: ExecutionId },
+    #[error("the execution '{id}' has no terminal")]
+    NoTerminal { id: ExecutionId },
+    /// What is kept of detached executions could not be written or read.
+    #[error("the log of an execution failed: {0}")]
+    Log(#[from] std::io::Error),
     #[error(transparent)]
     Driver(#[from] DriverError),
     #[error("the network failed: {0}")]

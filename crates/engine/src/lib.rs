@@ -10,6 +10,7 @@ mod clock;
 mod counters;
 mod create;
 mod deadline;
+mod detached;
 mod engine;
 mod error;
 mod events;
@@ -35,16 +36,20 @@ mod timer;
 pub use clock::Clock;
 pub use counters::Counts;
 pub use create::{Remember, Respond};
+pub use detached::{
+    Attachment, BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Followed,
+    Input, OutputReader, TerminalSize,
+};
 pub use engine::{Engine, Parts};
 pub use error::{EngineError, FileFault};
 pub use execution::{Execution, ExecutionEvent, Finished};
 pub use facts::Facts;
 pub use files::{FileInfo, FileOrder, FileRange, FileWork, Listed, Said};
-pub use guest_proto::{FileErrorKind, FileKind, RefusalKind, Tally as FileTally};
+pub use guest_proto::{Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally};
 pub use handle::Permit;
 pub use link::{LinkError, Tunnel};
 pub use ports::Exposure;
 pub use recover::Recovered;
-pub use settings::{EngineSettings, PoolTarget, Template};
+pub use settings::{DetachedSettings, EngineSettings, PoolTarget, Template};
 pub use shelves::PoolState;
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};

@@ -23,6 +23,26 @@ pub struct EngineSettings {
     pub slots: u32,
     /// Of running time; where all is free nothing is said of costs.
     pub prices: Prices,
+    pub detached: DetachedSettings,
+}
+
+/// Where the records and the output of detached executions are, and how much is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DetachedSettings {
+    /// The engine's own directory: one below it a sandbox, one below that an execution.
+    pub dir: PathBuf,
+    /// Output of one execution; past that the oldest goes.
+    pub log_bytes: u64,
+    /// Finished executions of one sandbox, and the output of all of them together; the oldest go first.
+    pub kept: u32,
+    pub total_bytes: u64,
+}
+
+impl DetachedSettings {
+    /// The defaults.
+    pub fn in_dir(dir: PathBuf) -> Self {
+        Self { dir, log_bytes: 16 << 20, kept: 100, total_bytes: 64 << 20 }
+    }
 }
 
 /// How many sandboxes of an image are kept ready, and of what size.

@@ -20,6 +20,7 @@
 //!       └─> Refused (after Opened: the connection broke)
 //! File  ──> Started, then as a command; what it says and is fed has a form of its own: see [`FileReply`]
 //!       └─> Refused
+//! Keep, Take ──> a command that outlives the link: see [`KEPT_WINDOW`]
 //! Kill  ──> ends in the Exited of its operation; Refused(UnknownOp) if there is none
 //! ```
 //!
@@ -34,6 +35,7 @@ mod codec;
 mod error;
 mod files;
 mod flow;
+mod kept;
 mod lists;
 mod to_guest;
 mod to_host;
@@ -50,9 +52,10 @@ pub use files::{
     MAX_REPLY, MODE_BITS, Tally, decode_reply, encode_reply, piece_header, split_reply,
 };
 pub use flow::{Credits, Window};
+pub use kept::{KEPT_WINDOW, MAX_CELLS, TerminalSize};
 pub use to_guest::{ExecSpec, StdinMode, ToGuest};
 pub use to_host::{Exit, RefusalKind, ToHost};
-pub use version::{FILES_SINCE, MIN_VERSION, VERSION, negotiate};
+pub use version::{FILES_SINCE, KEPT_SINCE, MIN_VERSION, VERSION, negotiate};
 
 use serde::{Deserialize, Serialize};
 

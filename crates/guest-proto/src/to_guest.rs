@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Channel, FileRequest, lists};
+use crate::{Channel, FileRequest, TerminalSize, lists};
 
 /// What the host asks of the agent. `op` is a number of the host's choice, not in use by a living operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,19 @@ pub enum ToGuest<'a> {
         request: FileRequest<'a>,
         window: u32,
     },
+    /// Start a command that outlives the link, on a terminal if it has a size. Since version 2, as what follows.
+    Keep {
+        op: u64,
+        #[serde(borrow)]
+        spec: ExecSpec<'a>,
+        terminal: Option<TerminalSize>,
+    },
+    /// Go on with a kept command; the host has so many bytes of each channel.
+    Take { op: u64, stdout: u64, stderr: u64 },
+    /// The terminal has another size.
+    Resize { op: u64, size: TerminalSize },
+    /// Nobody wants to hear of this kept command any more.
+    Forget { op: u64 },
 }
 
 /// A command to start.

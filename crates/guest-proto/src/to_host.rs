@@ -8,7 +8,7 @@ use crate::{Channel, lists};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost<'a> {
     /// Answer to `Hello`: the version to speak, and the commands that are running or whose `Exited` is still to come.
-    /// They have no credit until the host grants some.
+    /// They have no credit until the host grants some; of kept ones nothing comes before they are taken.
     Welcome {
         version: u16,
         agent_version: &'a str,
@@ -40,6 +40,8 @@ pub enum ToHost<'a> {
     Pong { nonce: u64 },
     /// The agent closes the link because the host broke the protocol.
     Bye { reason: &'a str },
+    /// The kept command goes on here. So many bytes of its stdin ever came; `window` is the grant for more. Since version 2.
+    Taken { op: u64, stdin: u64, window: u32 },
 }
 
 /// How a command ended.

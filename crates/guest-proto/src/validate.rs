@@ -2,7 +2,7 @@
 
 use crate::{
     ExecSpec, FileRequest, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENTRIES, MAX_ENV, MAX_MESSAGE, MAX_OPS,
-    MAX_PATH, MAX_STRING, MAX_WINDOW, MODE_BITS, ProtoError, ToGuest, ToHost,
+    MAX_PATH, MAX_STRING, MAX_WINDOW, MODE_BITS, ProtoError, TerminalSize, ToGuest, ToHost,
 };
 
 /// Checks a message for the agent.
@@ -40,6 +40,12 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
             window(*size)?;
             file(request)
         }
+        ToGuest::Keep { spec, terminal, .. } => {
+            terminal.map_or(Ok(()), terminal_size)?;
+            exec(spec)
+        }
+        ToGuest::Resize { size, .. } => terminal_size(*size),
+        ToGuest::Take { .. } | ToGuest::Forget { .. } => Ok(()),
         ToGuest::Eof { .. } | ToGuest::Kill { .. } | ToGuest::Close { .. } | ToGuest::Ping { .. } => Ok(()),
     }
 }
@@ -51,7 +57,9 @@ pub(crate) fn to_host(message: &ToHost<'_>) -> Result<(), ProtoError> {
             at_most("the agent's version", agent_version.len(), MAX_MESSAGE)?;
             at_most("the list of operations", ops.len(), MAX_OPS)
         }
-        ToHost::Started { window: size, .. } | ToHost::Opened { window: size, .. } => window(*size),
+        ToHost::Started { window: size, .. }
+        | ToHost::Opened { window: size, .. }
+        | ToHost::Taken { window: size, .. } => window(*size),
         ToHost::Data { bytes, .. } => at_most("data", bytes.len(), MAX_DATA),
         ToHost::Credit { bytes, .. } => credit(*bytes),
         ToHost::Refused { message, .. } => at_most("a message", message.len(), MAX_MESSAGE),
@@ -125,6 +133,14 @@ fn text(field: &'static str, text: &str, max: usize) -> Result<(), ProtoError> {
         return Err(invalid(field, "has a NUL byte"));
     }
     at_most(field, text.len(), max)
+}
+
+fn terminal_size(size: TerminalSize) -> Result<(), ProtoError> {
+    if size.fits() {
+        Ok(())
+    } else {
+        Err(invalid("the size of a terminal", "is not from 1 to 1000 each way"))
+    }
 }
 
 fn window(bytes: u32) -> Result<(), ProtoError> {

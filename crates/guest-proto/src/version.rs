@@ -4,6 +4,8 @@ use crate::ProtoError;
 
 /// Since this version there are errands among files.
 pub const FILES_SINCE: u16 = 2;
+/// Since this version there are commands that outlive their link, and terminals.
+pub const KEPT_SINCE: u16 = 2;
 /// The newest version this code speaks.
 pub const VERSION: u16 = 2;
 /// The oldest version this code speaks.

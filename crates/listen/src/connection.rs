@@ -23,9 +23,9 @@ use crate::gate::{Gate, HostRule, Refusal};
 use crate::redirect::Destination;
 use crate::service::{Dispatch, PeerAddr, Target};
 use crate::settings::Limits;
+use crate::takeover::Slot;
 use crate::tasks::Tasks;
 use crate::tls::Tls;
-use crate::upgrade::{Upgrade, Upgraded};
 use crate::wire::Wire;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -154,14 +154,14 @@ async fn sniff(
 
 async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
     let activity = Activity::new();
-    let upgrade = Upgrade::default();
     let host = if matches!(target, Target::Redirect(_)) { HostRule::Any } else { HostRule::Required };
     let gate = Gate::new(wire, activity.clone(), context.limits.clone(), host);
+    let slot = Slot::default();
     let mut connection = http1::Builder::new()
         // The gate keeps the time.
         .header_read_timeout(None)
         .max_buf_size(context.limits.max_head_bytes + HTTP1_SPARE_BYTES)
-        .serve_connection(TokioIo::new(gate), dispatch(context, target, peer, activity, &upgrade));
+        .serve_connection(TokioIo::new(gate), dispatch(context, target, peer, activity, Some(slot.clone())));
     let mut stopping = false;
     let ended = loop {
         tokio::select! {
@@ -172,14 +172,14 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
             }
         }
     };
-    let gate = connection.into_parts().io.into_inner();
-    if let Some(next) = upgrade.take()
-        && ended.is_ok()
-    {
-        next(Upgraded(gate.into_wire())).await;
+    let parts = connection.into_parts();
+    if slot.is_taken() && ended.is_ok() {
+        let wire = parts.io.into_inner().into_wire(&parts.read_buf);
+        // Boxed, as below.
+        Box::pin(slot.run(wire)).await;
         return Ok(());
     }
-    let mut rest = gate.into_rest();
+    let mut rest = parts.io.into_inner().into_rest();
     if let Some(refusal) = rest.refusal {
         let sent = Box::pin(answer(&mut rest.wire, context.answers.as_ref(), &refusal)).await;
         sent.map_err(|e| format!("{}: {e}", refusal.fault))?;
@@ -199,10 +199,16 @@ fn dispatch(
     target: Target,
     peer: PeerAddr,
     activity: Arc<Activity>,
-    upgrade: &Upgrade,
+    slot: Option<Slot>,
 ) -> Dispatch {
-    let (answers, limits) = (context.answers.clone(), context.limits.clone());
-    Dispatch { target, answers, limits, peer, activity, upgrade: upgrade.clone() }
+    Dispatch {
+        target,
+        answers: context.answers.clone(),
+        limits: context.limits.clone(),
+        peer,
+        activity,
+        slot,
+    }
 }
 
 /// Answers a head that was not let through, as the last thing on its connection.
@@ -257,7 +263,7 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
         .max_header_list_size(HTTP2_HEADER_BYTES)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
-        .serve_connection(TokioIo::new(wire), dispatch(context, target, peer, activity.clone(), &Upgrade::default()));
+        .serve_connection(TokioIo::new(wire), dispatch(context, target, peer, activity.clone(), None));
     let mut connection = std::pin::pin!(connection);
     let mut stopping = false;
     let mut look = std::pin::pin!(tokio::time::sleep(limits.idle_timeout.min(limits.write_timeout)));

@@ -92,10 +92,11 @@ impl Gate {
         Rest { wire: self.wire, refusal: self.refusal, unfinished }
     }
 
-    /// The connection, with what came ahead of the present moment to be read first.
-    pub fn into_wire(mut self) -> Wire {
-        self.wire.unread(self.held.to_vec());
-        self.wire
+    /// The bytes below, with what was read of them and not let through; `after` is what came through and was not used.
+    pub fn into_wire(self, after: &[u8]) -> Wire {
+        let Self { mut wire, held, .. } = self;
+        wire.unread([after, &held].concat());
+        wire
     }
 
     fn next_head(&mut self) {

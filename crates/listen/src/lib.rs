@@ -20,9 +20,9 @@ mod serve;
 mod service;
 mod settings;
 mod sockets;
+mod takeover;
 mod tasks;
 mod tls;
-mod upgrade;
 mod wire;
 
 pub use answers::{Answers, Fault};
@@ -31,5 +31,5 @@ pub use serve::{Listener, Server, Stopped, serve};
 pub use service::PeerAddr;
 pub use settings::Limits;
 pub use sockets::{BindError, bind, raise_file_limit};
+pub use takeover::{Taken, Takeover};
 pub use tls::{Certificate, SelfSigned, Tls, TlsConfig, TlsError};
-pub use upgrade::{Upgrade, Upgraded};

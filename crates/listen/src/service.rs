@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{HOST, LOCATION, UPGRADE};
+use axum::http::header::{HOST, LOCATION};
 use axum::http::{HeaderValue, Request, StatusCode, Version};
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Incoming};
@@ -19,7 +19,7 @@ use crate::answers::{Answers, Fault, REQUEST_ID};
 use crate::body::{Pace, Received, Sent};
 use crate::redirect::Destination;
 use crate::settings::{Limits, MAX_HEADERS};
-use crate::upgrade::Upgrade;
+use crate::takeover::{Slot, Takeover};
 
 /// What HTTP/2 counts for each header besides its bytes (RFC 9113 section 10.5.1); so we do for its limit.
 const OVERHEAD_BYTES: usize = 32;
@@ -42,8 +42,8 @@ pub struct Dispatch {
     pub limits: Arc<Limits>,
     pub peer: PeerAddr,
     pub activity: Arc<Activity>,
-    /// What the connection becomes after this answer.
-    pub upgrade: Upgrade,
+    /// Where an answer's takeover goes, where it can have the connection.
+    pub slot: Option<Slot>,
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Sent>, Infallible>> + Send>>;
@@ -67,11 +67,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
             Target::Router(router) => {
                 let (mut parts, body) = request.into_parts();
                 parts.extensions.insert(self.peer);
-                let upgrade = self.upgrade.clone();
                 let body = if body.is_end_stream() {
-                    if parts.version == Version::HTTP_11 && parts.headers.contains_key(UPGRADE) {
-                        parts.extensions.insert(upgrade.clone());
-                    }
                     Body::empty()
                 } else {
                     let pace = Pace::default();
@@ -79,10 +75,14 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
                     Body::new(Received::new(body, &self.limits, pace))
                 };
                 let answer = hyper::service::Service::call(router, Request::from_parts(parts, body));
+                let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());
                 Box::pin(async move {
-                    let Ok(response) = answer.await;
-                    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                        drop(upgrade.take());
+                    let Ok(mut response) = answer.await;
+                    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                        && let Some(takeover) = response.extensions_mut().remove::<Takeover>()
+                        && let Some(slot) = slot
+                    {
+                        slot.put(takeover, activity.begin());
                     }
                     Ok(counted(response, flight))
                 })

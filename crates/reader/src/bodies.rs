@@ -1,9 +1,8 @@
 //! The bodies of create (section 4.1) and execute (section 4.7), and of a change of the network policy.
 
-use api::{ExecuteRequest, SandboxConfig};
+use api::SandboxConfig;
 use rules::{
-    ConfigError, ConfigRules, CreateInput, ExecuteInput, ExecuteRefusal, ExecuteRules, Integer,
-    NetworkChange, NetworkInput,
+    ConfigError, ConfigRules, CreateInput, ExecuteInput, ExecuteRefusal, Integer, NetworkChange, NetworkInput,
 };
 
 use crate::Refusal;
@@ -15,7 +14,7 @@ const RESOURCES: &[&str] = &["cpu", "memoryMb", "diskMb"];
 const NETWORK: &[&str] = &["egress", "ingress"];
 const EGRESS: &[&str] = &["allow", "default"];
 const INGRESS: &[&str] = &["allowPorts"];
-const EXECUTE: &[&str] = &["command", "cwd", "env", "timeoutMs", "stdin", "autoResume"];
+pub const EXECUTE: &[&str] = &["command", "cwd", "env", "timeoutMs", "stdin", "autoResume"];
 
 /// Reads a body of create and puts the defaults in.
 pub fn create(body: &[u8], rules: &ConfigRules) -> Result<SandboxConfig, Refusal> {
@@ -58,21 +57,23 @@ fn policy(network: &Fields<'_>) -> Result<NetworkInput, Refusal> {
     Ok(input)
 }
 
-/// Reads a body of execute and puts the defaults in.
-pub fn execute(body: &[u8], rules: &ExecuteRules) -> Result<ExecuteRequest, Refusal> {
-    let fields = Fields::of_body(body, EXECUTE)?;
-    let input = ExecuteInput {
-        command: fields.required_text("command")?,
+/// What every body of a command has.
+pub fn execute_input(fields: &Fields<'_>, command: String) -> Result<ExecuteInput, Refusal> {
+    Ok(ExecuteInput {
+        command,
         cwd: fields.text("cwd")?,
         env: fields.map("env")?,
         timeout_ms: fields.integer("timeoutMs")?,
         stdin: fields.text("stdin")?,
         auto_resume: fields.boolean("autoResume")?,
-    };
-    rules::execute_request(input, rules).map_err(|refusal| match refusal {
+    })
+}
+
+pub fn refused(refusal: ExecuteRefusal) -> Refusal {
+    match refusal {
         ExecuteRefusal::CommandTooLong { bytes, most } => Refusal::CommandTooLong { bytes, most },
         ExecuteRefusal::Invalid(error) => readable(error).into(),
-    })
+    }
 }
 
 /// A number past [`Integer`] was read as the nearest in it, which is not what the client wrote.

@@ -59,7 +59,7 @@ impl FileQuery {
         Ok(value.map(Vec::as_slice))
     }
 
-    fn text(&self, name: &str, allowed: &str) -> Result<Option<&str>, FieldFault> {
+    pub fn text(&self, name: &str, allowed: &str) -> Result<Option<&str>, FieldFault> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         let text = std::str::from_utf8(value);
         text.map(Some).map_err(|_| FieldFault::new(name, shown(&String::from_utf8_lossy(value)), allowed))
@@ -105,8 +105,12 @@ impl FileQuery {
 
     /// The offset and the limit of a page.
     pub fn page(&self) -> Result<(u64, u32), Refusal> {
+        self.page_of(u64::from(LIMIT_DEFAULT))
+    }
+
+    pub(crate) fn page_of(&self, limit: u64) -> Result<(u64, u32), Refusal> {
         let offset = self.number("offset", 0, 0, OFFSET_MAX)?;
-        let limit = self.number("limit", u64::from(LIMIT_DEFAULT), 1, u64::from(LIMIT_MAX))?;
+        let limit = self.number("limit", limit, 1, u64::from(LIMIT_MAX))?;
         Ok((offset, u32::try_from(limit).unwrap_or(LIMIT_MAX)))
     }
 

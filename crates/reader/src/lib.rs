@@ -7,6 +7,7 @@
 mod bodies;
 mod document;
 mod events;
+mod executions;
 mod fields;
 mod files;
 mod headers;
@@ -16,8 +17,11 @@ mod query;
 
 use rules::{ConfigError, QueryError};
 
-pub use bodies::{create, execute, network};
+pub use bodies::{create, network};
 pub use events::posted_events;
+pub use executions::{
+    Ask, ExecutionQuery, Place, ask, execution_query, page, place, signal, signal_number, terminal,
+};
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
 pub use ports::{expose, port_token};

@@ -12,7 +12,10 @@ fn made(body: &[u8]) -> Result<api::SandboxConfig, Refusal> {
 }
 
 fn ordered(body: &[u8]) -> Result<api::ExecuteRequest, Refusal> {
-    execute(body, &ExecuteRules::default())
+    match ask(body, &ExecuteRules::default())? {
+        Ask::Attached(request) => Ok(request),
+        Ask::Detached(command) => Ok(command.request),
+    }
 }
 
 /// `INVALID_REQUEST` or another code, as the server takes it from the variant.

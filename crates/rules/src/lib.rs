@@ -9,6 +9,7 @@ mod base32;
 mod config;
 mod cost;
 mod deadlines;
+mod detached;
 mod egress;
 mod environment;
 mod events;
@@ -21,6 +22,7 @@ mod listing;
 mod outcome;
 mod output;
 mod ports;
+mod position;
 mod rates;
 mod request_id;
 mod shown;
@@ -38,6 +40,7 @@ pub use config::{
 };
 pub use cost::Prices;
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
+pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
 pub use egress::{Closed, Names, Ranges, plain_name};
 pub use environment::environment;
 pub use events::{
@@ -55,9 +58,10 @@ pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured};
 pub use ports::{
-    ExposeInput, ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose, port_label,
-    token_lifetime_ms,
+    ExposeInput, ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose,
+    port_label, token_lifetime_ms,
 };
+pub use position::{BadOutputPosition, OutputPosition};
 pub use rates::{
     Charge, Endpoint, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,

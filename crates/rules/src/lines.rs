@@ -61,6 +61,11 @@ impl LineSplitter {
         Some(self.take(cut))
     }
 
+    /// How many bytes came and were not handed out.
+    pub fn held_bytes(&self) -> usize {
+        self.held.len()
+    }
+
     /// A first piece of a line that is certain not to fit into one.
     fn overlong(&mut self) -> Option<String> {
         let may_be_line_end = self.held.len() == MAX_HELD_BYTES && self.held.ends_with(b"\r");

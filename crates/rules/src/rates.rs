@@ -54,6 +54,10 @@ pub enum Endpoint {
     Sandboxes,
     /// Where a POST runs a command.
     Execute,
+    /// A command that runs: who changes it, or talks with it, executes.
+    Execution,
+    /// Where a GET talks with a command.
+    Attach,
     Other,
 }
 
@@ -78,6 +82,7 @@ impl Charge {
     /// `method` as HTTP writes it. HEAD is a GET whose body is not sent.
     pub fn of(method: &str, endpoint: Endpoint) -> Self {
         match (method, endpoint) {
+            ("GET", Endpoint::Attach) => Self::Key(KeyCharge::Write),
             ("GET" | "HEAD", _) => Self::Key(KeyCharge::Read),
             ("POST", Endpoint::Sandboxes) => Self::Key(KeyCharge::Create),
             ("POST", Endpoint::Execute) => Self::Sandbox,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use driver_oci::{OciDriver, Settings};
-use engine::{Clock, Engine, EngineSettings, Parts, PoolTarget, Template};
+use engine::{Clock, DetachedSettings, Engine, EngineSettings, Parts, PoolTarget, Template};
 use image::{Catalogue, Image, Images};
 use net::Network;
 use rules::{ConfigRules, CreateInput, Host, Overcommit, sandbox_config};
@@ -22,6 +22,7 @@ const LXCFS: &str = "/var/lib/lxcfs";
 /// Of the host's memory, for all sandboxes together: they run out of it before the host and the daemon do.
 const MEMORY_PERCENT: u64 = 90;
 const STORE: &str = "store.db";
+const EXECUTIONS: &str = "executions";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// What one engine has to itself on this host.
@@ -79,6 +80,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         terminated_retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
         slots: scope.slots,
         prices: config.prices.of_an_hour(),
+        detached: DetachedSettings::in_dir(scope.data_dir.join(EXECUTIONS)),
     };
     let network = connected.network;
     let parts = Parts {

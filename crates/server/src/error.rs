@@ -5,6 +5,7 @@
 //! ([`ApiError::cause`]) and never to the client.
 
 mod entry;
+mod executions;
 mod files;
 mod images;
 mod operations;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use store::StoreError;
 
 pub use entry::of_entry;
+pub use executions::{no_execution, not_a_terminal};
 pub use operations::{During, not_found, of_engine};
 pub use ports::{crowded, nobody, port_not_found, silent};
 

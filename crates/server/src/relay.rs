@@ -25,13 +25,13 @@ use std::sync::Arc;
 
 use api::{ErrorCode, SandboxId};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::uri::Authority;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode, Version};
 use axum::response::Response;
-use listen::{Pace, Upgrade};
+use listen::Pace;
 use rules::HostOf;
 use tower::Service as _;
 
@@ -116,28 +116,29 @@ async fn carry(
         return Ok(response);
     }
     let place = service.ports.place(id).map_err(|full| match full {
-        Full::Sandbox { most } => {
-            crowded(&format!("{most} requests and connections go through the ports of this sandbox, which is the most"))
-        }
-        Full::Service => {
-            ApiError::new(ErrorCode::ResourceExhausted, "too much goes through ports at the moment; try again")
-        }
+        Full::Sandbox { most } => crowded(&format!(
+            "{most} requests and connections go through the ports of this sandbox, which is the most"
+        )),
+        Full::Service => ApiError::new(
+            ErrorCode::ResourceExhausted,
+            "too much goes through ports at the moment; try again",
+        ),
     })?;
     let (tunnel, permit) =
         service.engine.enter_port(&exposure).await.map_err(|error| of_entry(error, port))?;
-    let inside =
-        Inside::new(tunnel, (permit, place), exposure, service.ports.idle, service.stopping.clone());
+    let inside = Inside::new(tunnel, (permit, place), exposure, service.ports.idle, service.stopping.clone());
     if let Some(pace) = parts.extensions.get::<Pace>() {
         // The guard of the connection has the time of both ways.
         pace.take_time();
     }
-    let upgrade = parts.extensions.remove::<Upgrade>().filter(|_| heads::asks_for_websocket(&parts));
+    let upgrades =
+        parts.version == Version::HTTP_11 && body.is_end_stream() && heads::asks_for_websocket(&parts);
     let is_head = parts.method == Method::HEAD;
-    let request = heads::to_program(parts, body, &forwarded, upgrade.is_some());
+    let request = heads::to_program(parts, body, &forwarded, upgrades);
     let answer = exchange::exchange(request, inside).await?;
-    match (answer.head.status, upgrade) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => switched::switch(answer, &upgrade).await,
-        (StatusCode::SWITCHING_PROTOCOLS, None) => {
+    match (answer.head.status, upgrades) {
+        (StatusCode::SWITCHING_PROTOCOLS, true) => switched::switch(answer).await,
+        (StatusCode::SWITCHING_PROTOCOLS, false) => {
             Err(exchange::bad_answer("it changed the protocol unasked"))
         }
         _ => {

@@ -8,6 +8,7 @@ mod create;
 mod docs;
 mod events;
 mod execute;
+mod executions;
 mod files;
 mod follow;
 mod get;
@@ -55,6 +56,7 @@ fn endpoints(service: Arc<Service>) -> Router {
         .route("/v1/sandboxes/{id}/resume", post(resume::resume))
         .route("/v1/sandboxes/{id}/network", get(network::get).patch(network::change))
         .route("/v1/sandboxes/{id}/execute", post(execute::execute))
+        .merge(executions::routes())
         .merge(files::routes())
         .merge(ports::routes())
         .route("/v1/sandboxes/{id}/events", get(events::of_sandbox).post(post_events::post))

@@ -83,6 +83,19 @@ impl OutBuf {
         Ok(n)
     }
 
+    /// The last bytes that were put in.
+    pub fn last(&self, n: usize) -> &[u8] {
+        &self.bytes[self.bytes.len() - n..]
+    }
+
+    /// Puts bytes in as data frames.
+    pub fn data_of(&mut self, op: u64, channel: Channel, bytes: &[u8]) {
+        for piece in bytes.chunks(MAX_DATA) {
+            self.raw(host_data_header(op, channel, piece.len()).as_slice());
+            self.raw(piece);
+        }
+    }
+
     /// Writes once. Returns how much went.
     pub fn write(&mut self, to: impl AsFd) -> Result<usize, Errno> {
         let n = rustix::io::write(to, &self.bytes[self.head..])?;

@@ -45,11 +45,17 @@ pub struct Failure {
     pub errno: Errno,
 }
 
+/// Descriptors that become the child's standard ones.
+#[derive(Debug, Clone, Copy)]
+pub enum Stdio {
+    Given([c_int; 3]),
+    /// All three are this end of a terminal, which becomes that of its session.
+    Terminal(c_int),
+}
+
 /// All that the child needs, made before it is born.
 pub struct Plan<'a> {
-    pub stdin: c_int,
-    pub stdout: c_int,
-    pub stderr: c_int,
+    pub stdio: Stdio,
     pub cwd: &'a CStr,
     pub programs: &'a [CString],
     pub argv: &'a Pointers<'a>,
@@ -167,13 +173,20 @@ fn become_program(plan: &Plan<'_>) -> Failure {
 fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
     let fail = |stage| move |errno| Failure { stage, errno };
     rustix::process::setsid().map_err(fail(Stage::Session))?;
-    for (to, from) in [plan.stdin, plan.stdout, plan.stderr].into_iter().enumerate() {
+    let fds = match plan.stdio {
+        Stdio::Given(fds) => fds,
+        Stdio::Terminal(slave) => [slave; 3],
+    };
+    for (to, from) in fds.into_iter().enumerate() {
         // SAFETY: the numbers are open descriptors, all above 2; this process's table is its own.
         #[expect(unsafe_code, reason = "puts descriptors on given numbers")]
         let done = unsafe { libc::dup2(from, to as c_int) };
         if done < 0 {
             return Err(fail(Stage::Stdio)(last_error()));
         }
+    }
+    if let Stdio::Terminal(_) = plan.stdio {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(fail(Stage::Session))?;
     }
     prefer_me_when_memory_ends();
     rustix::process::chdir(plan.cwd).map_err(fail(Stage::Cwd))?;

@@ -27,12 +27,23 @@ pub struct Sink {
     head: usize,
     size: u32,
     window: Window,
+    /// All bytes that ever came.
+    received: u64,
     ended: bool,
 }
 
 impl Sink {
     pub fn new(fd: Rc<OwnedFd>, kind: Kind, size: u32) -> Self {
-        Self { fd: Some(fd), kind, held: Vec::new(), head: 0, size, window: Window::new(size), ended: false }
+        Self {
+            fd: Some(fd),
+            kind,
+            held: Vec::new(),
+            head: 0,
+            size,
+            window: Window::new(size),
+            received: 0,
+            ended: false,
+        }
     }
 
     /// Takes bytes of the host. `Err` if it was not granted so many, or had ended the stream.
@@ -41,6 +52,7 @@ impl Sink {
             return Err(ProtoError::Invalid { field: "data", reason: "came after the end of its stream" });
         }
         self.window.received(bytes.len())?;
+        self.received += bytes.len() as u64;
         let went = if self.waiting() == 0 { self.write_through(bytes) } else { 0 };
         self.held.extend_from_slice(&bytes[went..]);
         Ok(())
@@ -77,6 +89,10 @@ impl Sink {
     /// The grant to send to the host now, if any.
     pub fn due(&mut self) -> Option<u32> {
         if self.ended { None } else { self.window.due() }
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// A new link: what was granted on the old one is void.

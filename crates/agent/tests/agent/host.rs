@@ -174,6 +174,7 @@ pub enum Said {
     Done { op: u64 },
     Pong { nonce: u64 },
     Bye { reason: String },
+    Taken { op: u64, stdin: u64, window: u32 },
 }
 
 /// How a command went.
@@ -327,5 +328,6 @@ fn own(message: ToHost<'_>) -> Said {
         ToHost::Done { op } => Said::Done { op },
         ToHost::Pong { nonce } => Said::Pong { nonce },
         ToHost::Bye { reason } => Said::Bye { reason: reason.to_owned() },
+        ToHost::Taken { op, stdin, window } => Said::Taken { op, stdin, window },
     }
 }

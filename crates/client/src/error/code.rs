@@ -73,6 +73,8 @@ codes! {
     FileNotFound,
     /// The port is not exposed.
     PortNotFound,
+    /// The sandbox has no execution of this id, or it is not kept any more.
+    ExecutionNotFound,
     /// There is nothing at this path: the service is older than this library, or the URL is another's.
     NotFound,
     /// The path does not take this method.
@@ -89,6 +91,12 @@ codes! {
     NotADirectory,
     /// The directory holds something.
     DirectoryNotEmpty,
+    /// The execution has ended.
+    ExecutionEnded,
+    /// The execution's standard input is closed, or never was open.
+    StdinClosed,
+    /// The execution has no terminal.
+    NotATerminal,
     /// Too many requests, creations or commands at once.
     RateLimited,
     /// An unexpected fault of the service.

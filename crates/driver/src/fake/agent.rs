@@ -5,13 +5,16 @@ use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use guest_proto::{Channel, Exit, FileRequest, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION};
+use guest_proto::{
+    Channel, ExecSpec, Exit, FileRequest, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION,
+};
 use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::errand;
 use super::guest::{Inbox, Inner, Life, Manner, Out, index, lock};
+use super::kept::{self, KeptOp};
 use super::script::{self, Command, Stream};
 use crate::ByteStream;
 
@@ -42,6 +45,7 @@ impl Guest {
                 newest: watch::Sender::new(0),
                 manner: Mutex::new(manner),
                 leftover: Mutex::default(),
+                kept: Mutex::default(),
                 background: AtomicUsize::new(0),
                 files,
                 dirs,
@@ -87,7 +91,8 @@ impl Guest {
                 _ = newest.wait_for(|newest| *newest != number) => {}
                 _ = link.serve() => {}
             }
-            lock(&inner.leftover).extend(link.ops.keys());
+            let kept: Vec<u64> = lock(&inner.kept).keys().copied().collect();
+            lock(&inner.leftover).extend(link.ops.keys().filter(|op| !kept.contains(op)));
         });
         Box::new(ours)
     }
@@ -166,7 +171,8 @@ impl Link {
     async fn obey(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
         match frame {
             ToGuest::Hello { .. } => {
-                let ops = lock(&self.inner.leftover).iter().copied().collect();
+                let mut ops: Vec<u64> = lock(&self.inner.leftover).iter().copied().collect();
+                ops.extend(lock(&self.inner.kept).keys());
                 let version = if self.manner == Manner::BadVersion { 999 } else { VERSION };
                 self.out.send(&ToHost::Welcome { version, agent_version: "fake", ops }).await
             }
@@ -175,12 +181,8 @@ impl Link {
                 self.out.send(&ToHost::Done { op }).await
             }
             ToGuest::Exec { op, spec, window } => {
-                if !lock(&self.inner.dirs).contains(spec.cwd) {
-                    let message = "the working directory does not exist";
-                    return self
-                        .out
-                        .send(&ToHost::Refused { op, kind: RefusalKind::CwdMissing, message })
-                        .await;
+                if !self.has_dir(op, spec.cwd).await? {
+                    return Ok(());
                 }
                 let stdin = if spec.stdin == StdinMode::Pipe { STDIN_WINDOW } else { 0 };
                 let command = script::parse(&spec);
@@ -197,7 +199,12 @@ impl Link {
                 self.out.send(&ToHost::Refused { op, kind: RefusalKind::Connect, message: &message }).await
             }
             ToGuest::Data { op, bytes } => {
-                if let Some(running) = self.ops.get(&op) {
+                let kept = lock(&self.inner.kept).get(&op).cloned();
+                if let Some(kept) = kept {
+                    kept.feed(Some(bytes));
+                    let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    self.out.send(&ToHost::Credit { op, bytes }).await?;
+                } else if let Some(running) = self.ops.get(&op) {
                     let _ = running.stdin.send(Some(bytes.to_vec()));
                     let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                     self.out.send(&ToHost::Credit { op, bytes }).await?;
@@ -205,6 +212,9 @@ impl Link {
                 Ok(())
             }
             ToGuest::Eof { op } => {
+                if let Some(kept) = lock(&self.inner.kept).get(&op) {
+                    kept.feed(None);
+                }
                 // A command that has ended hears nothing.
                 let _ = self.ops.get(&op).map(|running| running.stdin.send(None));
                 Ok(())
@@ -224,11 +234,67 @@ impl Link {
                 Ok(())
             }
             ToGuest::Ping { nonce } => self.out.send(&ToHost::Pong { nonce }).await,
-            ToGuest::Signal { .. } => Ok(()),
+            ToGuest::Keep { op, spec, .. } => self.keep(op, &spec).await,
+            ToGuest::Take { op, stdout, stderr } => self.take(op, [stdout, stderr]).await,
+            ToGuest::Forget { op } => {
+                lock(&self.inner.kept).remove(&op);
+                Ok(())
+            }
+            ToGuest::Signal { .. } | ToGuest::Resize { .. } => Ok(()),
         }
     }
 
+    /// Whether a command can start there; if not, it was refused.
+    async fn has_dir(&self, op: u64, cwd: &str) -> io::Result<bool> {
+        let is_there = lock(&self.inner.dirs).contains(cwd);
+        if !is_there {
+            let message = "the working directory does not exist";
+            self.out.send(&ToHost::Refused { op, kind: RefusalKind::CwdMissing, message }).await?;
+        }
+        Ok(is_there)
+    }
+
+    async fn keep(&mut self, op: u64, spec: &ExecSpec<'_>) -> io::Result<()> {
+        if self.has_dir(op, spec.cwd).await? {
+            self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
+            let kept = KeptOp::start(op, script::parse(spec), self.out.clone(), &self.inner);
+            self.carry(op, kept, [0; 2]);
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, op: u64, positions: [u64; 2]) -> io::Result<()> {
+        let kept = lock(&self.inner.kept).get(&op).cloned();
+        let Some(kept) = kept else {
+            let message = "there is no such command";
+            return self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await;
+        };
+        if !kept.has(positions) {
+            let message = "there is no such place";
+            return self.out.send(&ToHost::Refused { op, kind: RefusalKind::Failed, message }).await;
+        }
+        self.out.send(&ToHost::Taken { op, stdin: kept.received(), window: STDIN_WINDOW }).await?;
+        self.carry(op, kept, positions);
+        Ok(())
+    }
+
+    fn carry(&mut self, op: u64, kept: Arc<KeptOp>, positions: [u64; 2]) {
+        let (stdin, _) = mpsc::unbounded_channel();
+        let (credit, granted) = watch::channel(kept::first_grant(positions));
+        self.ops.insert(op, Op { stdin, credit, killed: watch::Sender::new(false) });
+        let out = self.out.clone();
+        self.commands.spawn(async move {
+            // A link that broke is followed by another.
+            let _ = kept::carry(op, kept, out, positions, granted).await;
+            op
+        });
+    }
+
     async fn kill(&mut self, op: u64) -> io::Result<()> {
+        if let Some(kept) = lock(&self.inner.kept).get(&op) {
+            kept.kill();
+            return Ok(());
+        }
         if let Some(running) = self.ops.get(&op) {
             running.killed.send_replace(true);
             return Ok(());

@@ -10,6 +10,8 @@ use guest_proto::{Channel, ToHost};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
+use super::kept::KeptOps;
+
 /// How an agent behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Manner {
@@ -52,6 +54,8 @@ pub struct Inner {
     pub manner: Mutex<Manner>,
     /// Commands that outlived their link.
     pub leftover: Mutex<BTreeSet<u64>>,
+    /// Commands that outlive every link.
+    pub kept: Mutex<KeptOps>,
     /// Processes in the background.
     pub background: AtomicUsize,
     pub files: Arc<Mutex<BTreeMap<String, String>>>,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use guest_proto::{Channel, ExecSpec, Exit, ToHost};
 
 use super::guest::{Inbox, Inner, Out, index, lock};
+use super::kept::KeptOp;
 
 const PIECE: usize = 16 * 1024;
 
@@ -71,11 +72,29 @@ pub struct Stream {
     out: Out,
     pub inner: Arc<Inner>,
     sent: [u64; 2],
+    /// What it writes to instead of its link.
+    kept: Option<Arc<KeptOp>>,
 }
 
 impl Stream {
     pub fn new(op: u64, out: Out, inner: Arc<Inner>) -> Self {
-        Self { op, out, inner, sent: [0; 2] }
+        Self { op, out, inner, sent: [0; 2], kept: None }
+    }
+
+    /// Of a command that is kept.
+    pub fn kept(op: u64, out: Out, inner: Arc<Inner>, kept: Arc<KeptOp>) -> Self {
+        Self { op, out, inner, sent: [0; 2], kept: Some(kept) }
+    }
+
+    /// Tells its end, of which a kept one's link hears when it has all of the output.
+    async fn end(&self, exit: Exit, duration_us: u64) -> io::Result<()> {
+        match &self.kept {
+            Some(kept) => {
+                kept.printed.send_modify(|printed| printed.exit = Some((exit, duration_us)));
+                Ok(())
+            }
+            None => self.out.send(&ToHost::Exited { op: self.op, exit, duration_us }).await,
+        }
     }
 
     pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {
@@ -84,6 +103,10 @@ impl Stream {
 
     /// Sends as the host grants.
     pub async fn print(&mut self, inbox: &mut Inbox, channel: Channel, mut bytes: &[u8]) -> io::Result<()> {
+        if let Some(kept) = &self.kept {
+            kept.printed.send_modify(|printed| printed.bytes[index(channel)].extend_from_slice(bytes));
+            return Ok(());
+        }
         while !bytes.is_empty() {
             let sent = self.sent[index(channel)];
             let granted = {
@@ -110,7 +133,7 @@ pub async fn run(mut stream: Stream, command: Command, mut inbox: Inbox) -> io::
         exit = act(&mut stream, command, &mut inbox) => exit?,
     };
     let duration_us = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
-    stream.out.send(&ToHost::Exited { op: stream.op, exit, duration_us }).await
+    stream.end(exit, duration_us).await
 }
 
 async fn act(stream: &mut Stream, command: Command, inbox: &mut Inbox) -> io::Result<Exit> {

@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ExecSpec, Exit, MAX_ARGS, MAX_ENV, MAX_OPS, MAX_STRING, MAX_WINDOW, RefusalKind, StdinMode};
+use crate::{
+    ExecSpec, Exit, MAX_ARGS, MAX_CELLS, MAX_ENV, MAX_OPS, MAX_STRING, MAX_WINDOW, RefusalKind, StdinMode,
+    TerminalSize,
+};
 
 fn guest_frame(message: &ToGuest<'_>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -78,6 +81,25 @@ proptest! {
         there_and_back_guest(&ToGuest::Signal { op, signal });
         there_and_back_guest(&ToGuest::Close { op });
         there_and_back_guest(&ToGuest::Ping { nonce: op });
+        there_and_back_guest(&ToGuest::Take { op, stdout: op.rotate_left(7), stderr: u64::from(n) });
+        there_and_back_guest(&ToGuest::Resize { op, size: TerminalSize { columns: port % MAX_CELLS + 1, rows: low % MAX_CELLS + 1 } });
+        there_and_back_guest(&ToGuest::Forget { op });
+    }
+
+    #[test]
+    fn keep_comes_back(
+        op: u64, (argv, env, cwd, stdin) in spec(), columns in 1..=MAX_CELLS, rows in 1..=MAX_CELLS, on_terminal: bool,
+    ) {
+        there_and_back_guest(&ToGuest::Keep {
+            op,
+            spec: ExecSpec {
+                argv: argv.iter().map(String::as_str).collect(),
+                env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+                cwd: &cwd,
+                stdin,
+            },
+            terminal: on_terminal.then_some(TerminalSize { columns, rows }),
+        });
     }
 
     #[test]
@@ -102,6 +124,7 @@ proptest! {
         there_and_back_host(&ToHost::Done { op });
         there_and_back_host(&ToHost::Pong { nonce: op });
         there_and_back_host(&ToHost::Bye { reason: &text });
+        there_and_back_host(&ToHost::Taken { op, stdin: op, window: n });
     }
 
     #[test]
@@ -177,6 +200,11 @@ fn exec<'a>(argv: Vec<&'a str>, env: Vec<(&'a str, &'a str)>) -> ToGuest<'a> {
     ToGuest::Exec { op: 1, spec: ExecSpec { argv, env, cwd: "/", stdin: StdinMode::Null }, window: 0 }
 }
 
+fn keep(argv: Vec<&str>, size: Option<(u16, u16)>) -> ToGuest<'_> {
+    let terminal = size.map(|(columns, rows)| TerminalSize { columns, rows });
+    ToGuest::Keep { op: 1, spec: ExecSpec { argv, env: vec![], cwd: "/", stdin: StdinMode::Null }, terminal }
+}
+
 /// Encodes without the checks, as a hostile side would.
 fn unchecked<T: Serialize>(message: &T) -> Vec<u8> {
     postcard::to_allocvec(message).unwrap()
@@ -212,6 +240,10 @@ fn broken_rules_are_refused_on_both_ways() {
         ToGuest::Hello { version: 1, min_version: 0 },
         ToGuest::Hello { version: 1, min_version: 2 },
         ToGuest::Setup { op: 1, dirs: vec!["a"] },
+        keep(vec![], Some((80, 24))),
+        keep(vec!["true"], Some((0, 24))),
+        keep(vec!["true"], Some((80, 0))),
+        ToGuest::Resize { op: 1, size: TerminalSize { columns: 1, rows: MAX_CELLS + 1 } },
     ];
     for case in cases {
         assert!(encode_to_guest(&case, &mut Vec::new()).is_err(), "sent: {case:.80?}");
@@ -226,6 +258,7 @@ fn broken_rules_are_refused_on_both_ways() {
         ToHost::Credit { op: 1, bytes: 0 },
         ToHost::Refused { op: 1, kind: RefusalKind::Failed, message: &long },
         ToHost::Bye { reason: &long },
+        ToHost::Taken { op: 1, stdin: 0, window: MAX_WINDOW + 1 },
     ];
     for case in cases {
         assert!(encode_to_host(&case, &mut Vec::new()).is_err(), "sent: {case:.80?}");

@@ -32,8 +32,9 @@ impl Scope {
     /// What a request needs. `method` as HTTP writes it.
     pub fn needed(method: &str, endpoint: Endpoint) -> Self {
         match (method, endpoint) {
+            ("GET", Endpoint::Attach) => Self::Execute,
             ("GET" | "HEAD", _) => Self::Read,
-            ("POST", Endpoint::Execute) => Self::Execute,
+            ("POST", Endpoint::Execute) | (_, Endpoint::Execution) => Self::Execute,
             _ => Self::Write,
         }
     }

@@ -5,7 +5,7 @@ use driver::DriverError;
 use engine::EngineError;
 use rules::{Refusal, TimeMs};
 
-use super::{ApiError, files, ports};
+use super::{ApiError, executions, files, ports};
 
 /// A command ends, on the average, soon.
 const SLOT_RETRY_S: u64 = 1;
@@ -46,6 +46,10 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
             exhausted(message, CAPACITY_RETRY_S).with_cause(error)
         }
         EngineError::Port(refusal) => ports::of_port(refusal),
+        EngineError::NoSuchExecution { id } => executions::no_execution(id.as_str()),
+        EngineError::ExecutionEnded { id, state } => executions::ended(&id, state),
+        EngineError::NoStdin { id } => executions::stdin_closed(&id),
+        EngineError::NoTerminal { id } => executions::not_a_terminal(&id),
         EngineError::File(fault) => files::of_file(fault),
         EngineError::Agent(error) if during == During::Files => files::of_agent(error),
         error @ (EngineError::Agent(_) | EngineError::Driver(_)) => match during {
@@ -60,9 +64,10 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
             }
             During::Other => ApiError::internal(error),
         },
-        error @ (EngineError::Network(_) | EngineError::Store(_) | EngineError::TaskLost) => {
-            ApiError::internal(error)
-        }
+        error @ (EngineError::Network(_)
+        | EngineError::Store(_)
+        | EngineError::Log(_)
+        | EngineError::TaskLost) => ApiError::internal(error),
     };
     match id {
         Some(id) => told.with_detail("sandboxId", id),

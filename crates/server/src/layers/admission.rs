@@ -14,6 +14,8 @@ use crate::limiter::Shown;
 use crate::service::Service;
 
 const SCHEME: &str = "bearer";
+/// In front of a key among the subprotocols of a websocket.
+const KEY_PROTOCOL: &str = "sandboxd.key.";
 
 /// What became of a request at the door.
 pub struct Admitted {
@@ -87,7 +89,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
     const TWICE: &str = "header Authorization was sent more than once; send it once";
     const OTHER: &str = "header Authorization has another form; allowed is 'Bearer API_KEY'";
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let value = values.next().ok_or(MISSING)?;
+    let Some(value) = values.next() else { return subprotocol(headers).ok_or(MISSING) };
     if values.next().is_some() {
         return Err(TWICE);
     }
@@ -96,6 +98,16 @@ fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
         return Err(OTHER);
     }
     Ok(key.trim_matches(' '))
+}
+
+/// The key of a websocket whose client cannot set `Authorization`, as those in browsers.
+fn subprotocol(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::UPGRADE)?;
+    let offered =
+        headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let mut keys =
+        offered.flat_map(|value| value.split(',')).filter_map(|word| word.trim().strip_prefix(KEY_PROTOCOL));
+    keys.next().filter(|_| keys.next().is_none())
 }
 
 /// A request that names a sandbox keeps it awake unless it only reads, refused ones too (decision 4). What goes on to the

@@ -37,6 +37,8 @@ pub fn complete(response: &mut Response, id: &RequestId, shown: Shown) -> Option
     headers.insert(RESET, HeaderValue::from(shown.reset_s));
     match headers.get(header::CONTENT_TYPE) {
         Some(kind) if kind != "application/json" => {}
+        // Nothing follows that has a type.
+        None if status == StatusCode::SWITCHING_PROTOCOLS => {}
         _ => {
             headers.insert(header::CONTENT_TYPE, JSON);
         }

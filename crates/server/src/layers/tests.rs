@@ -98,6 +98,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         terminated_retention_ms: 0,
         slots: 4,
         prices: Default::default(),
+        detached: engine::DetachedSettings::in_dir(dir.join("executions")),
     };
     let kept: Arc<dyn Store> = Arc::new(store.clone());
     let driver = Arc::new(FakeDriver::new());
@@ -117,7 +118,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         limiter: Limiter::new(rates),
         once: Once::new(Arc::clone(&kept)),
         room: Default::default(),
-            ports: crate::ports::Ports::passing(&crate::config::Config::default()),
+        ports: crate::ports::Ports::passing(&crate::config::Config::default()),
         store: kept,
         metrics: Metrics::new(),
         trusted_proxies: Default::default(),

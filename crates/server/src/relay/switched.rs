@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use hyper_util::rt::TokioIo;
-use listen::{Upgrade, Upgraded};
+use listen::{Taken, Takeover};
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
 
 use super::exchange::{Answer, bad_answer};
@@ -20,7 +20,7 @@ const BUFFER_BYTES: usize = 16 * 1024;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Answers `101`, and says what happens then.
-pub async fn switch(answer: Answer, upgrade: &Upgrade) -> Result<Response, ApiError> {
+pub async fn switch(answer: Answer) -> Result<Response, ApiError> {
     let gone = || bad_answer("it closed the connection with its answer");
     let mut driver = answer.driver;
     if !answer.driven {
@@ -31,11 +31,12 @@ pub async fn switch(answer: Answer, upgrade: &Upgrade) -> Result<Response, ApiEr
     let mut inside = TokioIo::into_inner(parts.io);
     inside.unread(parts.read_buf);
     inside.state.ends_at_stop();
-    upgrade.then(move |client| carry(client, inside));
-    Ok(heads::switched(answer.head).map(|()| Body::empty()))
+    let mut response = heads::switched(answer.head).map(|()| Body::empty());
+    response.extensions_mut().insert(Takeover::new(move |client| carry(client, inside)));
+    Ok(response)
 }
 
-async fn carry(mut client: Upgraded, mut inside: Inside) {
+async fn carry(mut client: Taken, mut inside: Inside) {
     let carried = copy_bidirectional_with_sizes(&mut client, &mut inside, BUFFER_BYTES, BUFFER_BYTES).await;
     if let Err(error) = carried {
         tracing::debug!(target: "sandboxd::relay", %error, "a websocket broke off");

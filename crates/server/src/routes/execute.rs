@@ -4,14 +4,17 @@
 
 use std::sync::Arc;
 
-use api::{ExecuteBody, ExecutionResult, RunId, SandboxId};
+use api::{ExecuteRequest, ExecutionResult, ExecutionView, RunId, SandboxId};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use engine::{EngineError, Execution};
+use reader::Ask;
+use utoipa::openapi::{OneOfBuilder, Ref, RefOr, Schema};
 
+use super::executions::detach;
 use super::{read, stream, view};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
@@ -28,6 +31,9 @@ const BODY_MAX: usize = 16 << 20;
 /// when its time was over is answered with `200`. With it the answer is a stream of Server-Sent Events: `stdout` and `stderr` (the data is one
 /// line, as text), then `done` (the data is a JSON object as in the schema `Done`), or `error` (an `ErrorObject`) where the end is not
 /// known. A paused sandbox is resumed first, unless `autoResume` is `false`. A client that goes away ends its command.
+///
+/// With `"detached": true` the answer is `201` at once, whatever `Accept` says, and shows the execution, which goes on by itself: see
+/// "Executions".
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/execute", operation_id = "execute", tag = "Commands",
     params(
@@ -37,7 +43,7 @@ const BODY_MAX: usize = 16 << 20;
             example = "8e03978e-40d5-43dd-bc93-6894a57f9324"),
         ("X-Run-Id" = inline(Option<RunId>), Header, nullable = false, description = "The run that the command's events belong to.")
     ),
-    request_body(content = ExecuteBody, description = "Only `command` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
+    request_body(content = Body, description = "Only `command` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
         example = json!({"command": "echo hello", "cwd": "/workspace", "env": {"GREETING": "hi"}, "timeoutMs": 60000})),
     responses(
         (status = 200, description = "How the command ended, or the stream of its events.",
@@ -46,6 +52,9 @@ const BODY_MAX: usize = 16 << 20;
                 (ExecutionResult = "application/json", example = json!({"stdout": "hello\n", "stderr": "", "exitCode": 0, "durationMs": 3, "signal": null})),
                 (String = "text/event-stream", example = "event: stdout\ndata: hello\n\nevent: done\ndata: {\"exitCode\":0,\"durationMs\":3,\"signal\":null}\n\n")
             )),
+        (status = 201, description = "The command is detached and runs.", body = ExecutionView,
+            headers(("Location" = String, description = "Path of the execution."),
+                ("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key."))),
         (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A value out of its range: `INVALID_CONFIG`. More than 65,536 bytes of command: `COMMAND_TOO_LONG`."),
         (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`."),
         (status = 408, description = "The command's time was over before it could start: `EXECUTION_TIMEOUT`."),
@@ -67,16 +76,14 @@ pub async fn execute(
         service.engine.touch(&caller.account, &id);
         error
     };
-    let is_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
-    // The answer of a stream is not kept.
-    let key = if is_stream { Ok(None) } else { once::key_of(&parts.headers) };
+    let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
+    let key = once::key_of(&parts.headers);
     // Nobody sends a body for a sandbox that is not there, unless an answer may have been kept when it was.
     match service.engine.get(&caller.account, &id).await {
         Ok(_) => {}
         Err(EngineError::NotFound { terminated: Some(_) }) if key.as_ref().is_ok_and(Option::is_some) => {}
         Err(error) => return Err(of_engine(error, Some(id.as_str()), During::Execute)),
     }
-    let key = key.map_err(refused)?;
     let room = service.room.body(&caller.account, BODY_MAX);
     let body = read::json_body(&parts.headers, body, room).await.map_err(refused)?;
     let order = Order {
@@ -85,14 +92,16 @@ pub async fn execute(
         id: id.clone(),
         run_id: read::run_id(&parts.headers).map_err(refused)?,
     };
-    if is_stream {
-        let execution = order.start(&body).await?;
+    // The answer of a stream is not kept, and a detached command has none here.
+    if wants_stream && let Ask::Attached(request) = order.read(&body)? {
+        let execution = order.start(request).await?;
         return Ok(stream::response(execution.streamed(), request_id, service.stopping.clone()));
     }
+    let key = key.map_err(refused)?;
     let endpoint = format!("POST /v1/sandboxes/{id}/execute");
     let asked = body.clone();
     let work = move |_| async move { order.run(asked).await };
-    service.once.run(&caller, &endpoint, key, body, work).await
+    detach::located(service.once.run(&caller, &endpoint, key, body, work).await?).await
 }
 
 struct Order {
@@ -103,16 +112,26 @@ struct Order {
 }
 
 impl Order {
-    async fn start(&self, body: &Bytes) -> Result<Execution, ApiError> {
-        let engine = &self.service.engine;
-        let mut request = reader::execute(body, &self.service.execute_rules)
-            .inspect_err(|_| engine.touch(&self.account, &self.id))?;
+    fn read(&self, body: &Bytes) -> Result<Ask, ApiError> {
+        let read = reader::ask(body, &self.service.execute_rules);
+        Ok(read.inspect_err(|_| self.service.engine.touch(&self.account, &self.id))?)
+    }
+
+    async fn start(&self, mut request: ExecuteRequest) -> Result<Execution, ApiError> {
         request.run_id.clone_from(&self.run_id);
+        let engine = &self.service.engine;
         engine.execute(&self.account, &self.id, request).await.map_err(|error| self.fault(error))
     }
 
     async fn run(self, body: Bytes) -> Result<Answer, ApiError> {
-        let execution = self.start(&body).await?;
+        let request = match self.read(&body)? {
+            Ask::Attached(request) => request,
+            Ask::Detached(command) => {
+                let Self { service, account, id, run_id } = self;
+                return detach::start(&service, &account, &id, command, run_id).await;
+            }
+        };
+        let execution = self.start(request).await?;
         // Others may need its room while the command runs.
         drop(body);
         let result = execution.collect(self.service.max_output_bytes).await;
@@ -124,3 +143,15 @@ impl Order {
         of_engine(error, Some(self.id.as_str()), During::Execute)
     }
 }
+
+/// What the body may be, as its schema.
+struct Body;
+
+impl utoipa::PartialSchema for Body {
+    fn schema() -> RefOr<Schema> {
+        let one = |name: &str| Ref::from_schema_name(name);
+        OneOfBuilder::new().item(one("ExecuteBody")).item(one("DetachedBody")).into()
+    }
+}
+
+impl utoipa::ToSchema for Body {}

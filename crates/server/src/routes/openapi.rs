@@ -9,8 +9,8 @@ use bytes::Bytes;
 use utoipa::OpenApi;
 
 use super::{
-    create, events, execute, files, get, health, list, network, pause, ports, post_events, resume, rule,
-    terminate, view,
+    create, events, execute, executions, files, get, health, list, network, pause, ports, post_events,
+    resume, rule, terminate, view,
 };
 use crate::layers::Access;
 use crate::openapi::{self, Needs};
@@ -27,14 +27,17 @@ use crate::openapi::{self, Needs};
         create::create, list::list, get::get, pause::pause, resume::resume, terminate::terminate,
         execute::execute, events::of_account, events::of_sandbox, post_events::post, network::get, network::change,
         health::health, openapi,
+        executions::terminal::open, executions::list::list, executions::get::get, executions::output::output,
+        executions::stdin::write, executions::signal::send, executions::cancel::cancel, executions::attach::attach,
         files::read::read, files::write::write, files::delete::delete, files::list::list, files::stat::stat,
         ports::expose::expose, ports::list::list, ports::close::close, ports::token::token,
         files::exists::exists, files::mkdir::mkdir, files::relocate::relocate, files::pack::pack, files::unpack::unpack
     ),
-    components(schemas(ErrorBody, ErrorObject, ErrorCode, Done, RuntimeEvent, EventBody, EventKinds)),
+    components(schemas(ErrorBody, ErrorObject, ErrorCode, Done, api::ExecuteBody, api::DetachedBody, RuntimeEvent, EventBody, EventKinds)),
     tags(
         (name = "Sandboxes", description = "Their life, from create to terminate."),
         (name = "Commands", description = "Work inside of a sandbox."),
+        (name = "Executions", description = "Commands that go on by themselves, and terminals: their output, their input, their end."),
         (name = "Network", description = "What a sandbox may reach, and what it sent and received."),
         (name = "Files", description = "Files of a sandbox, as its root sees them. Every parameter is in the query; a body is content."),
         (name = "Ports", description = "Ports of a sandbox that are reached from outside, each under a name of its own."),

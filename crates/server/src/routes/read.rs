@@ -63,6 +63,12 @@ fn too_large(said: Option<u64>, most: usize) -> ApiError {
     ApiError::new(ErrorCode::InvalidRequest, message).with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
+/// A part of the path, decoded; what cannot be decoded, as it came.
+pub fn segment(uri: &Uri, index: usize) -> String {
+    let segment = uri.path().split('/').nth(index).unwrap_or_default();
+    reader::path_segment(segment).map_or_else(|| segment.to_owned(), std::borrow::Cow::into_owned)
+}
+
 /// The sandbox that `/v1/sandboxes/{id}…` names. What is no id is the name of no sandbox, and what cannot be decoded is
 /// no id. The layers before read it in the same way.
 pub fn sandbox_id(uri: &Uri) -> Result<SandboxId, ApiError> {

@@ -60,6 +60,10 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
                 Some((_, ports)) if ports == "ports" || ports.starts_with("ports/") => {
                     return port_route(ports);
                 }
+                Some((_, "terminals")) => ("/v1/sandboxes/{id}/terminals", post(Endpoint::Execute)),
+                Some((_, executions)) if executions.starts_with("executions") => {
+                    return execution_route(executions);
+                }
                 Some((_, "execute")) => ("/v1/sandboxes/{id}/execute", post(Endpoint::Execute)),
                 Some((_, "events")) => {
                     ("/v1/sandboxes/{id}/events", Kind::Keyed(&["GET", "POST"], Endpoint::Other))
@@ -81,6 +85,33 @@ fn port_route(rest: &str) -> Option<(&'static str, Kind)> {
         Some((_, "token")) => Some(("/v1/sandboxes/{id}/ports/{port}/token", other(&["POST"]))),
         Some(_) => None,
     }
+}
+
+fn execution_route(rest: &str) -> Option<(&'static str, Kind)> {
+    if rest == "executions" {
+        return Some(("/v1/sandboxes/{id}/executions", Kind::Keyed(&["GET"], Endpoint::Other)));
+    }
+    let (execution, what) = match rest.strip_prefix("executions/")?.split_once('/') {
+        Some((execution, what)) => (execution, Some(what)),
+        None => (&rest["executions/".len()..], None),
+    };
+    let post = Kind::Keyed(&["POST"], Endpoint::Execution);
+    Some(match what {
+        None if execution.is_empty() => return None,
+        None => (
+            "/v1/sandboxes/{id}/executions/{execution}",
+            Kind::Keyed(&["GET", "DELETE"], Endpoint::Execution),
+        ),
+        Some("output") => {
+            ("/v1/sandboxes/{id}/executions/{execution}/output", Kind::Keyed(&["GET"], Endpoint::Execution))
+        }
+        Some("stdin") => ("/v1/sandboxes/{id}/executions/{execution}/stdin", post),
+        Some("signal") => ("/v1/sandboxes/{id}/executions/{execution}/signal", post),
+        Some("attach") => {
+            ("/v1/sandboxes/{id}/executions/{execution}/attach", Kind::Keyed(&["GET"], Endpoint::Attach))
+        }
+        Some(_) => return None,
+    })
 }
 
 fn file_route(rest: &str) -> Option<(&'static str, Kind)> {

@@ -105,6 +105,7 @@ impl World {
             terminated_retention_ms: 0,
             slots: 100,
             prices: Default::default(),
+            detached: engine::DetachedSettings::in_dir(dir.path().join("executions")),
         };
         let kept: Arc<dyn Store> = Arc::new(store.clone());
         let template =

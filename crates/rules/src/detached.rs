@@ -1,0 +1,102 @@
+//! What a client may ask of a command that outlives its request, and of a terminal: defaults and ranges, beside those of execute.
+
+use api::{ExecuteRequest, TerminalSize};
+
+use crate::config::{ConfigError, Integer, Range, integer};
+use crate::execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
+
+/// A day, as long as a sandbox may run.
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
+const COLS: Range<u16> = Range { min: 1, max: 1000, default: 80 };
+const ROWS: Range<u16> = Range { min: 1, max: 1000, default: 24 };
+
+/// A detached command, complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DetachedCommand {
+    /// Its `timeout_ms` means nothing.
+    pub request: ExecuteRequest,
+    /// None: no end but the sandbox's.
+    pub timeout_ms: Option<u64>,
+    pub open_stdin: bool,
+    pub terminal: Option<TerminalSize>,
+}
+
+/// A body of execute with `detached`. What it has in common with a command that is waited for is held to the same.
+pub fn detached_command(
+    mut input: ExecuteInput,
+    open_stdin: Option<bool>,
+    rules: &ExecuteRules,
+) -> Result<DetachedCommand, ExecuteRefusal> {
+    let timeout_ms = timeout(input.timeout_ms.take())?;
+    let request = execute_request(input, rules)?;
+    Ok(DetachedCommand { request, timeout_ms, open_stdin: open_stdin.unwrap_or(false), terminal: None })
+}
+
+/// A body that opens a terminal. Without a command it is a shell's.
+pub fn terminal_command(
+    input: ExecuteInput,
+    cols: Option<Integer>,
+    rows: Option<Integer>,
+    rules: &ExecuteRules,
+) -> Result<DetachedCommand, ExecuteRefusal> {
+    let size = TerminalSize { cols: integer("cols", cols, COLS)?, rows: integer("rows", rows, ROWS)? };
+    let command = detached_command(input, Some(true), rules)?;
+    Ok(DetachedCommand { terminal: Some(size), ..command })
+}
+
+/// Whether a terminal can have that size.
+pub fn is_terminal_size(size: TerminalSize) -> bool {
+    (COLS.min..=COLS.max).contains(&size.cols) && (ROWS.min..=ROWS.max).contains(&size.rows)
+}
+
+fn timeout(given: Option<Integer>) -> Result<Option<u64>, ConfigError> {
+    let range = Range { min: 1, max: TIMEOUT_MS_MAX, default: TIMEOUT_MS_MAX };
+    given.map(|given| integer("timeoutMs", Some(given), range)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(timeout_ms: Option<Integer>) -> ExecuteInput {
+        ExecuteInput { command: "true".into(), timeout_ms, ..ExecuteInput::default() }
+    }
+
+    #[test]
+    fn a_detached_command_may_run_for_a_day_or_without_an_end() {
+        let rules = ExecuteRules::default();
+        let command = detached_command(input(None), None, &rules).unwrap();
+        assert_eq!((command.timeout_ms, command.open_stdin, command.terminal), (None, false, None));
+        let command = detached_command(input(Some(86_400_000)), Some(true), &rules).unwrap();
+        assert_eq!((command.timeout_ms, command.open_stdin), (Some(86_400_000), true));
+        for wrong in [0, -1, 86_400_001, Integer::MAX] {
+            let refusal = detached_command(input(Some(wrong)), None, &rules).unwrap_err();
+            assert!(
+                matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == "timeoutMs"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_terminal_has_a_size() {
+        let rules = ExecuteRules::default();
+        let open = |cols, rows| terminal_command(input(None), cols, rows, &ExecuteRules::default());
+        let size = |cols, rows| Some(TerminalSize { cols, rows });
+        assert_eq!(open(None, None).unwrap().terminal, size(80, 24));
+        assert_eq!(open(Some(1), Some(1000)).unwrap().terminal, size(1, 1000));
+        for (cols, rows, field) in
+            [(Some(0), None, "cols"), (Some(1001), None, "cols"), (None, Some(65_536), "rows")]
+        {
+            let refusal = open(cols, rows).unwrap_err();
+            assert!(matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == field));
+        }
+        assert!(is_terminal_size(TerminalSize { cols: 1, rows: 1 }));
+        assert!(!is_terminal_size(TerminalSize { cols: 80, rows: 0 }));
+        let long = ExecuteInput { command: "x".repeat(65_537), ..ExecuteInput::default() };
+        assert!(matches!(
+            terminal_command(long, None, None, &rules),
+            Err(ExecuteRefusal::CommandTooLong { .. })
+        ));
+    }
+}

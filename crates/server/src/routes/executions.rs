@@ -1,0 +1,83 @@
+//! The endpoints of detached executions and terminals, one verb a file, and what they have in common.
+//!
+//! Reading (list, get, output) touches nothing; what reaches into an execution (stdin, signal, cancel, attach) resumes its sandbox
+//! where it may. Output is read from the engine's log as fast as its reader takes it, and nothing of it is held here.
+
+pub mod attach;
+pub mod cancel;
+pub mod detach;
+mod follow;
+pub mod get;
+pub mod list;
+pub mod output;
+mod shown;
+pub mod signal;
+mod socket;
+pub mod stdin;
+pub mod terminal;
+
+use std::sync::Arc;
+
+use api::SandboxId;
+use axum::Router;
+use axum::http::Uri;
+use axum::routing::{get, post};
+use engine::{EngineError, ExecutionId, ExecutionStatus};
+
+use super::read::{sandbox_id, segment};
+use crate::error::{ApiError, During, no_execution, of_engine};
+use crate::keyring::Caller;
+use crate::service::Service;
+
+/// The routes below a sandbox's `executions`, and its `terminals`.
+pub fn routes() -> Router<Arc<Service>> {
+    const ONE: &str = "/v1/sandboxes/{id}/executions/{execution}";
+    Router::new()
+        .route("/v1/sandboxes/{id}/terminals", post(terminal::open))
+        .route("/v1/sandboxes/{id}/executions", get(list::list))
+        .route(ONE, get(get::get).delete(cancel::cancel))
+        .route(&format!("{ONE}/output"), get(output::output))
+        .route(&format!("{ONE}/stdin"), post(stdin::write))
+        .route(&format!("{ONE}/signal"), post(signal::send))
+        .route(&format!("{ONE}/attach"), get(attach::attach))
+}
+
+/// Who asks for which execution.
+struct Asked {
+    service: Arc<Service>,
+    account: Arc<str>,
+    id: SandboxId,
+    execution: ExecutionId,
+}
+
+impl Asked {
+    /// Of a sandbox that is there.
+    async fn new(service: Arc<Service>, caller: &Caller, uri: &Uri) -> Result<Self, ApiError> {
+        let id = sandbox_id(uri)?;
+        let account = Arc::clone(&caller.account);
+        service.engine.get(&account, &id).await.map_err(|error| fault(error, &id))?;
+        let named = segment(uri, 5);
+        // What is no id is the name of no execution.
+        let execution = named.parse().map_err(|_| no_execution(&named))?;
+        Ok(Self { service, account, id, execution })
+    }
+
+    /// How the execution is, which says as well that there is one.
+    async fn status(&self) -> Result<ExecutionStatus, ApiError> {
+        let found = self.service.engine.execution(&self.account, &self.id, &self.execution).await;
+        found.map_err(|error| self.fault(error))
+    }
+
+    fn fault(&self, error: EngineError) -> ApiError {
+        fault(error, &self.id)
+    }
+
+    /// A request that names a sandbox and is refused before the engine hears of it keeps it awake all the same (decision 4).
+    fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
+        result.inspect_err(|_| self.service.engine.touch(&self.account, &self.id))
+    }
+}
+
+fn fault(error: EngineError, id: &SandboxId) -> ApiError {
+    of_engine(error, Some(id.as_str()), During::Execute)
+}

@@ -1,0 +1,64 @@
+//! Starting what goes on by itself: a command of execute with `detached`, and a terminal.
+
+use std::sync::Arc;
+
+use api::{RunId, SandboxId};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use engine::{DetachedRequest, TerminalSize};
+use http_body_util::BodyExt;
+use rules::DetachedCommand;
+use serde::Deserialize;
+
+use super::{fault, shown};
+use crate::error::ApiError;
+use crate::once::Answer;
+use crate::routes::view;
+use crate::service::Service;
+
+/// Starts it; the answer shows the execution.
+pub async fn start(
+    service: &Arc<Service>,
+    account: &str,
+    id: &SandboxId,
+    command: DetachedCommand,
+    run_id: Option<RunId>,
+) -> Result<Answer, ApiError> {
+    let DetachedCommand { request, timeout_ms, open_stdin, terminal } = command;
+    let request = DetachedRequest {
+        command: request.command,
+        cwd: request.cwd,
+        env: request.env,
+        timeout_ms,
+        stdin: request.stdin,
+        open_stdin,
+        terminal: terminal.map(|size| TerminalSize { columns: size.cols, rows: size.rows }),
+        auto_resume: request.auto_resume,
+        run_id,
+    };
+    let started = service.engine.start_detached(account, id, request).await;
+    let status = started.map_err(|error| fault(error, id))?;
+    Ok(Answer::new(StatusCode::CREATED, view::json(&shown::view(id, status)?)?))
+}
+
+/// `Location` names the execution that the body shows, on a replayed answer too.
+pub async fn located(response: Response) -> Result<Response, ApiError> {
+    if response.status() != StatusCode::CREATED {
+        return Ok(response);
+    }
+    let (mut parts, body) = response.into_parts();
+    let content = body.collect().await.map_err(ApiError::internal)?.to_bytes();
+    let Started { sandbox_id, execution_id } =
+        serde_json::from_slice(&content).map_err(ApiError::internal)?;
+    let location = format!("/v1/sandboxes/{sandbox_id}/executions/{execution_id}");
+    let location = HeaderValue::try_from(location).map_err(ApiError::internal)?;
+    parts.headers.insert(header::LOCATION, location);
+    Ok(Response::from_parts(parts, content.into()))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Started {
+    sandbox_id: SandboxId,
+    execution_id: api::ExecutionId,
+}

@@ -1,0 +1,265 @@
+//! The output of an execution as Server-Sent Events, from a place on and then as it comes.
+//!
+//! The events are those of execute, and each has an id: how many bytes of either stream were told with it and before it. A part of
+//! a line that has not ended is not told and not counted, so whoever comes back with the last id gets the line as a whole, and
+//! every byte once. hyper asks for the next chunk when the last is on its way, and only then more is read from the log.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Done, ErrorCode, ErrorObject};
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, Followed, OutputReader};
+use futures_util::{FutureExt, stream};
+use rules::{LineSplitter, OutputPosition};
+use serde_json::json;
+
+use crate::error::{ApiError, During, of_engine};
+use crate::layers::RequestId;
+use crate::service::Service;
+
+/// A chunk is sent when it is this long, or when nothing more is there.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Proxies drop connections on which nothing happens for a minute.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// What clients that come back by themselves wait before.
+const RETRY_MS: u64 = 1000;
+const STOPPING_RETRY_S: u64 = 5;
+/// The id of the last event, behind which there is nothing.
+const END: &str = "end";
+
+/// What a stream begins with.
+pub struct Begin {
+    pub reader: OutputReader,
+    pub from: OutputPosition,
+    pub key_id: Arc<str>,
+    pub request_id: RequestId,
+}
+
+/// The stream.
+pub fn response(service: Arc<Service>, begin: Begin) -> Response {
+    let Begin { reader, from, key_id, request_id } = begin;
+    let following = Following {
+        service,
+        key_id,
+        request_id,
+        reader,
+        unsplit: None,
+        stdout: Line { splitter: LineSplitter::new(), read: from.stdout },
+        stderr: Line { splitter: LineSplitter::new(), read: from.stderr },
+        stage: Stage::First,
+    };
+    let chunks = stream::unfold(following, |mut following| async move {
+        let chunk = following.next_chunk().await?;
+        Some((Ok::<_, Infallible>(chunk), following))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        // Asks nginx and its like to pass lines on as they come.
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, Body::from_stream(chunks)).into_response()
+}
+
+struct Following {
+    service: Arc<Service>,
+    key_id: Arc<str>,
+    request_id: RequestId,
+    reader: OutputReader,
+    /// Output that came and is not split into lines yet.
+    unsplit: Option<(Channel, Bytes)>,
+    stdout: Line,
+    stderr: Line,
+    stage: Stage,
+}
+
+/// One stream of the two.
+struct Line {
+    splitter: LineSplitter,
+    /// Its bytes that went into the splitter, from the beginning of the output.
+    read: u64,
+}
+
+impl Line {
+    /// Its bytes that were told.
+    fn told(&self) -> u64 {
+        self.read - self.splitter.held_bytes() as u64
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    First,
+    Following,
+    Over,
+}
+
+impl Following {
+    /// Whole events; nothing after the last.
+    async fn next_chunk(&mut self) -> Option<Bytes> {
+        match self.stage {
+            Stage::First => {
+                self.stage = Stage::Following;
+                return Some(format!("retry: {RETRY_MS}\nid: {}\n\n", self.place()).into());
+            }
+            Stage::Over => return None,
+            Stage::Following => {}
+        }
+        let mut chunk = BytesMut::new();
+        if !self.service.keyring.has(&self.key_id) {
+            let error = ApiError::new(ErrorCode::Unauthorized, "the API key was revoked");
+            self.end_with(&mut chunk, &error);
+            return Some(chunk.freeze());
+        }
+        while self.stage == Stage::Following {
+            self.split_into(&mut chunk);
+            if chunk.len() >= CHUNK_BYTES {
+                break;
+            }
+            let followed = if chunk.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = self.service.stopping.cancelled() => Err(EngineError::Stopping),
+                    followed = self.reader.next() => followed,
+                    () = tokio::time::sleep(KEEP_ALIVE) => {
+                        return Some(Bytes::from_static(b": nothing new\n\n"));
+                    }
+                }
+            } else {
+                match self.reader.next().now_or_never() {
+                    Some(followed) => followed,
+                    None => break,
+                }
+            };
+            self.take(&mut chunk, followed);
+        }
+        Some(chunk.freeze())
+    }
+
+    fn take(&mut self, chunk: &mut BytesMut, followed: Result<Followed, EngineError>) {
+        match followed {
+            Ok(Followed::Output { channel, bytes, .. }) => self.unsplit = Some((channel, bytes)),
+            Ok(Followed::Dropped { position }) => self.skip_to(chunk, position),
+            Ok(Followed::Ended(status)) => self.end(chunk, status),
+            Err(EngineError::Stopping) => self.end_with(chunk, &stopping()),
+            Err(error) => self.end_with(chunk, &of_engine(error, None, During::Execute)),
+        }
+    }
+
+    fn line(&mut self, channel: Channel) -> &mut Line {
+        match channel {
+            Channel::Stdout => &mut self.stdout,
+            Channel::Stderr => &mut self.stderr,
+        }
+    }
+
+    fn place(&self) -> OutputPosition {
+        OutputPosition { stdout: self.stdout.told(), stderr: self.stderr.told() }
+    }
+
+    /// Takes lines until the chunk is full or none is left.
+    fn split_into(&mut self, chunk: &mut BytesMut) {
+        let Some((channel, bytes)) = self.unsplit.take() else { return };
+        let mut left = &bytes[..];
+        while chunk.len() < CHUNK_BYTES {
+            let line = self.line(channel);
+            let before = left.len();
+            let piece = line.splitter.next_piece(&mut left);
+            line.read += (before - left.len()) as u64;
+            let Some(piece) = piece else { return };
+            write_event(chunk, &self.place().to_string(), name(channel), &piece);
+        }
+        let used = bytes.len() - left.len();
+        self.unsplit = Some((channel, bytes.slice(used..)));
+    }
+
+    /// Lines that have no end.
+    fn write_rests(&mut self, chunk: &mut BytesMut) {
+        for channel in [Channel::Stdout, Channel::Stderr] {
+            while let Some(piece) = self.line(channel).splitter.next_rest() {
+                write_event(chunk, &self.place().to_string(), name(channel), &piece);
+            }
+        }
+    }
+
+    /// What was between is not kept any more.
+    fn skip_to(&mut self, chunk: &mut BytesMut, position: OutputPosition) {
+        self.write_rests(chunk);
+        let at = self.place();
+        let missing = json!({
+            "stdout": position.stdout.saturating_sub(at.stdout),
+            "stderr": position.stderr.saturating_sub(at.stderr),
+        });
+        (self.stdout.read, self.stderr.read) = (position.stdout, position.stderr);
+        write_event(chunk, &position.to_string(), "dropped", &missing.to_string());
+    }
+
+    fn end(&mut self, chunk: &mut BytesMut, status: ExecutionStatus) {
+        self.write_rests(chunk);
+        if status.state == ExecutionState::Lost {
+            let why =
+                status.message.unwrap_or_else(|| "its processes went with those of the sandbox".to_owned());
+            let message = format!("how the execution ended is not known: {why}");
+            return self.end_as(chunk, &ApiError::new(ErrorCode::ExecutionError, message), Some(END));
+        }
+        self.stage = Stage::Over;
+        let done = Done {
+            exit_code: status.exit_code,
+            duration_ms: status.duration_ms.unwrap_or_default(),
+            signal: status.signal,
+        };
+        // A struct of numbers and text has a JSON.
+        write_event(chunk, END, "done", &serde_json::to_string(&done).unwrap_or_default());
+    }
+
+    /// The execution goes on: what is held of a line comes with the next stream.
+    fn end_with(&mut self, chunk: &mut BytesMut, error: &ApiError) {
+        self.end_as(chunk, error, None);
+    }
+
+    fn end_as(&mut self, chunk: &mut BytesMut, error: &ApiError, id: Option<&str>) {
+        self.stage = Stage::Over;
+        let request_id = self.request_id.0.to_string();
+        if let Some(cause) = &error.cause {
+            tracing::error!(request_id, cause, "the stream of an execution's output failed");
+        }
+        let object = ErrorObject {
+            code: error.code,
+            message: error.message.clone(),
+            details: error.details.clone(),
+            request_id,
+        };
+        let id = id.map_or_else(|| self.place().to_string(), str::to_owned);
+        write_event(chunk, &id, "error", &serde_json::to_string(&object).unwrap_or_default());
+    }
+}
+
+fn name(channel: Channel) -> &'static str {
+    match channel {
+        Channel::Stdout => "stdout",
+        Channel::Stderr => "stderr",
+    }
+}
+
+fn stopping() -> ApiError {
+    let message =
+        "the daemon is stopping; the execution goes on, and with Last-Event-ID nothing of it is missed";
+    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
+}
+
+/// A carriage return ends a line of a stream, so it begins another `data:` line: the client reads a line feed in its place.
+fn write_event(chunk: &mut BytesMut, id: &str, name: &str, data: &str) {
+    for part in ["id: ", id, "\nevent: ", name] {
+        chunk.extend_from_slice(part.as_bytes());
+    }
+    for line in data.split('\r') {
+        chunk.extend_from_slice(b"\ndata: ");
+        chunk.extend_from_slice(line.as_bytes());
+    }
+    chunk.extend_from_slice(b"\n\n");
+}

@@ -1,0 +1,37 @@
+//! From what the engine knows of an execution to what the interface shows.
+
+use api::{ExecutionState, ExecutionView, SandboxId, TerminalSize};
+use engine::ExecutionStatus;
+
+use crate::error::ApiError;
+
+/// An execution as start, get and list show it.
+pub fn view(sandbox: &SandboxId, status: ExecutionStatus) -> Result<ExecutionView, ApiError> {
+    Ok(ExecutionView {
+        execution_id: status.id.as_str().parse().map_err(ApiError::internal)?,
+        sandbox_id: sandbox.clone(),
+        state: state(status.state),
+        command: rules::shown_command(&status.command).0.to_owned(),
+        cwd: status.cwd,
+        terminal: status.terminal.map(|size| TerminalSize { cols: size.columns, rows: size.rows }),
+        run_id: status.run_id.map(String::from).unwrap_or_default(),
+        timeout_ms: status.timeout_ms,
+        stdin_open: status.open_stdin,
+        started_at: status.started_at.into(),
+        ended_at: status.ended_at.map(Into::into),
+        exit_code: status.exit_code,
+        signal: status.signal,
+        duration_ms: status.duration_ms,
+        message: status.message,
+        output_end: status.output.to_string(),
+        output_start: status.oldest.to_string(),
+    })
+}
+
+pub fn state(state: engine::ExecutionState) -> ExecutionState {
+    match state {
+        engine::ExecutionState::Running => ExecutionState::Running,
+        engine::ExecutionState::Exited => ExecutionState::Exited,
+        engine::ExecutionState::Lost => ExecutionState::Lost,
+    }
+}
