@@ -1,6 +1,7 @@
 //! A whole service for the length of a bench, in a process of its own: limits off, a pool, its own place. Removed whatever becomes
 //! of the bench.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -121,22 +122,27 @@ impl Service {
 
     /// Waits until the pool holds all that it is to hold, so that a create is one from the pool.
     pub async fn pool_is_full(&self) -> Result<()> {
-        let begin = Instant::now();
-        while self.pool_ready().await? < POOL {
-            ensure!(begin.elapsed() < POOL_PATIENCE, "the pool does not fill");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        Ok(())
+        pool_holds(self.process.metrics, POOL).await
     }
+}
 
-    async fn pool_ready(&self) -> Result<u32> {
-        let mut stream = tokio::net::TcpStream::connect(self.process.metrics).await?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        let line = text.lines().find(|line| line.starts_with("sandboxd_pool_ready{"));
-        let value =
-            line.and_then(|line| line.rsplit(' ').next()).context("the metrics do not tell of the pool")?;
-        Ok(value.parse()?)
+/// Waits until the pool of the service that tells its figures there holds so many.
+pub async fn pool_holds(metrics: SocketAddr, wanted: u32) -> Result<()> {
+    let begin = Instant::now();
+    while figure(metrics, "sandboxd_pool_ready{").await? < wanted {
+        ensure!(begin.elapsed() < POOL_PATIENCE, "the pool does not fill");
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    Ok(())
+}
+
+/// What a service tells of itself; `name` is what the line begins with.
+pub async fn figure(metrics: SocketAddr, name: &str) -> Result<u32> {
+    let mut stream = tokio::net::TcpStream::connect(metrics).await?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.rsplit(' ').next());
+    Ok(value.with_context(|| format!("the metrics do not tell of {name}"))?.parse()?)
 }

@@ -3,12 +3,12 @@
 
 mod elements;
 pub mod log;
+mod nft;
 pub mod watch;
 
-use std::collections::HashMap;
-use std::io::{self, Write};
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,9 +52,22 @@ pub struct Firewall {
     elements: Elements,
     /// Held while the kernel is told, so that both say the same.
     book: Mutex<HashMap<Ipv4Addr, Entry>>,
-    /// The kernel's numbers of the rules in force.
-    rules: Mutex<Vec<u64>>,
+    /// What is in force, but for the sets of sandboxes.
+    fixed: Mutex<Fixed>,
 }
+
+#[derive(Default, PartialEq, Eq)]
+struct Fixed {
+    /// The kernel's numbers of the rules.
+    rules: Vec<u64>,
+    /// What the sets hold that are the same for all.
+    sets: Vec<Vec<Vec<u8>>>,
+}
+
+const OF_SANDBOXES: [Set; 3] = [Set::Guests, Set::Open, Set::Strict];
+const OF_ALL: [Set; 3] = [Set::Closed, Set::Opened, Set::OpenedHere];
+/// An element this close to its end may be gone already.
+const ENDING: Duration = Duration::from_secs(2);
 
 struct Entry {
     link: String,
@@ -86,7 +99,7 @@ impl Firewall {
     /// Touches nothing yet.
     pub fn new(plan: Plan) -> io::Result<Self> {
         let elements = Elements::open(plan.scope.table())?;
-        Ok(Self { plan, elements, book: Mutex::default(), rules: Mutex::default() })
+        Ok(Self { plan, elements, book: Mutex::default(), fixed: Mutex::default() })
     }
 
     /// Puts the table in force, whatever was there. Elements stay.
@@ -97,36 +110,73 @@ impl Firewall {
 
     fn load(&self) -> io::Result<()> {
         let text = self.plan.render();
-        run_nft(&text).or_else(|error| {
+        nft::run(&text).or_else(|error| {
             // A set of an older version may be of another shape. Nothing passes until its elements are back.
             tracing::warn!(%error, "the table is made anew");
             let table = self.plan.scope.table();
-            run_nft(&format!("add table inet {table}\ndelete table inet {table}\n{text}"))
+            nft::run(&format!("add table inet {table}\ndelete table inet {table}\n{text}"))
         })?;
-        *self.rules() = self.elements.rules()?;
+        *self.fixed() = self.read_fixed()?;
         Ok(())
     }
 
-    /// Puts back everything if the rules are not those that were put in force. Says whether it did.
+    fn read_fixed(&self) -> io::Result<Fixed> {
+        let rules = self.elements.rules()?;
+        let sets = match rules.is_empty() {
+            true => Vec::new(),
+            false => OF_ALL.into_iter().map(|set| self.elements.raw(set)).collect::<io::Result<_>>()?,
+        };
+        Ok(Fixed { rules, sets })
+    }
+
+    /// What there is to watch for changes that are not ours.
+    pub fn watched(&self) -> watch::Watched {
+        watch::Watched { table: self.plan.scope.table(), ours: self.elements.number }
+    }
+
+    /// Puts back everything if what is in force is not what was put in force. Says whether it did.
     pub fn mend(&self) -> io::Result<bool> {
         let book = self.book();
-        if self.elements.rules()? == *self.rules() {
-            return Ok(false);
+        if self.read_fixed().is_ok_and(|found| found == *self.fixed()) {
+            let changes = self.differences(&book)?;
+            self.elements.change(&changes)?;
+            return Ok(!changes.is_empty());
         }
         self.load()?;
-        let now = Instant::now();
-        let mut changes = Vec::new();
-        for (guest, entry) in book.iter() {
-            changes.extend(entry.changes(*guest));
-        }
-        for (guest, entry) in book.iter() {
-            changes.extend(entry.learnt.iter().filter_map(|(target, until)| {
-                let left = until.checked_duration_since(now)?;
-                Some(Change::PutFor(Set::Learnt, entry.key(*guest, Some(*target)), left))
-            }));
-        }
+        let changes = self.differences(&book)?;
         self.elements.change(&changes)?;
         Ok(true)
+    }
+
+    /// What has to be changed so that the sets of sandboxes hold what the book says.
+    fn differences(&self, book: &HashMap<Ipv4Addr, Entry>) -> io::Result<Vec<Change>> {
+        let wanted: Vec<Change> = book.iter().flat_map(|(guest, entry)| entry.changes(*guest)).collect();
+        let mut changes = Vec::new();
+        for set in OF_SANDBOXES {
+            let known: HashSet<Key> = self.elements.list(set)?.into_iter().map(|(key, _)| key).collect();
+            let to_be: HashSet<&Key> = wanted.iter().filter_map(|change| change.put_into(set)).collect();
+            changes.extend(
+                to_be.iter().filter(|key| !known.contains(**key)).map(|key| Change::Put(set, (*key).clone())),
+            );
+            changes.extend(
+                known.iter().filter(|key| !to_be.contains(key)).map(|key| Change::Drop(set, key.clone())),
+            );
+        }
+        let now = Instant::now();
+        let mut known: HashSet<Key> =
+            self.elements.list(Set::Learnt)?.into_iter().map(|(key, _)| key).collect();
+        for (guest, entry) in book {
+            for (target, until) in &entry.learnt {
+                let key = entry.key(*guest, Some(*target));
+                if !known.remove(&key)
+                    && let Some(left) = until.checked_duration_since(now + ENDING)
+                {
+                    changes.push(Change::PutFor(Set::Learnt, key, left));
+                }
+            }
+        }
+        changes.extend(known.into_iter().map(|key| Change::Drop(Set::Learnt, key)));
+        Ok(changes)
     }
 
     /// Makes the kernel's sets and the book say what lives, and answers what is still learnt by whom.
@@ -143,7 +193,7 @@ impl Firewall {
             })
             .collect();
         let mut changes = Vec::new();
-        for set in [Set::Guests, Set::Open, Set::Strict] {
+        for set in OF_SANDBOXES {
             let known = self.elements.list(set)?;
             let dead = known.into_iter().filter(|(key, _)| !lives(&book, key));
             changes.extend(dead.map(|(key, _)| Change::Drop(set, key)));
@@ -253,10 +303,8 @@ impl Firewall {
     pub fn remove(&self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
         let mut book = self.book();
         let key = Key { link: link.to_owned(), guest, target: None };
-        let mut changes: Vec<Change> = [Set::Guests, Set::Open, Set::Strict]
-            .into_iter()
-            .map(|set| Change::Drop(set, key.clone()))
-            .collect();
+        let mut changes: Vec<Change> =
+            OF_SANDBOXES.into_iter().map(|set| Change::Drop(set, key.clone())).collect();
         if let Some(entry) = book.get(&guest) {
             let targets = entry.learnt.keys();
             changes.extend(targets.map(|target| Change::Drop(Set::Learnt, entry.key(guest, Some(*target)))));
@@ -275,11 +323,11 @@ impl Firewall {
     pub fn retire(&self) -> io::Result<()> {
         let _book = self.book();
         let table = self.plan.scope.table();
-        run_nft(&format!("add table inet {table}\ndelete table inet {table}\n"))
+        nft::run(&format!("add table inet {table}\ndelete table inet {table}\n"))
     }
 
-    fn rules(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fixed(&self) -> MutexGuard<'_, Fixed> {
+        self.fixed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn book(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Entry>> {
@@ -334,24 +382,4 @@ impl Plan {
 
 fn text(range: &Ipv4Net) -> String {
     if range.prefix_len() == 32 { range.addr().to_string() } else { range.trunc().to_string() }
-}
-
-/// Has nft do something as one transaction.
-fn run_nft(text: &str) -> io::Result<()> {
-    let mut nft = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| io::Error::new(error.kind(), format!("nft cannot be started: {error}")))?;
-    if let Some(mut stdin) = nft.stdin.take() {
-        stdin.write_all(text.as_bytes())?;
-    }
-    let output = nft.wait_with_output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(said.lines().take(3).collect::<Vec<_>>().join("; ")))
 }

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
@@ -30,6 +30,7 @@ use crate::{forwarding, links, routes};
 pub const PROXY_PORT: u16 = 15001;
 const DNS_PORT: u16 = 53;
 const MTU_USUAL: u32 = 1500;
+const MTU_LASTS: Duration = Duration::from_secs(10);
 
 /// Links, addresses and the packet filter of one daemon, and the servers behind them.
 pub struct HostNetwork {
@@ -40,6 +41,7 @@ pub struct HostNetwork {
     serving: Serving,
     /// The namespace that this is in.
     home: File,
+    mtu: Mutex<Option<(u32, Instant)>>,
 }
 
 impl HostNetwork {
@@ -67,7 +69,7 @@ impl HostNetwork {
         let dns = SocketAddrV4::new(gateway, DNS_PORT);
         let proxy = SocketAddrV4::new(gateway, PROXY_PORT);
         let serving = Serving::listen(dns, proxy, claim.scope)?;
-        Ok((Self { settings, claim, kernel, parts, serving, home }, told))
+        Ok((Self { settings, claim, kernel, parts, serving, home, mtu: Mutex::default() }, told))
     }
 
     /// Where sandboxes find DNS.
@@ -92,8 +94,17 @@ impl HostNetwork {
         self.claim.scope.link(guest.slot)
     }
 
-    /// Of the link that most packets leave by: nothing has to be cut into pieces on the way.
+    /// Of the link that most packets leave by: nothing has to be cut into pieces on the way. To find out means to look at all
+    /// the host's routes, so it is known for a while.
     fn mtu(&self) -> u32 {
+        let mut known = self.mtu.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some((mtu, since)) if since.elapsed() < MTU_LASTS => mtu,
+            _ => known.insert((self.find_mtu(), Instant::now())).0,
+        }
+    }
+
+    fn find_mtu(&self) -> u32 {
         let links = &self.kernel.links;
         let by_default = routes::all(links).ok().and_then(|all| {
             all.into_iter().find(|route| route.range.prefix_len() == 0).and_then(|route| route.link)

@@ -16,6 +16,7 @@ mod pool;
 mod routes;
 mod serving;
 mod settings;
+mod taken;
 
 pub use contract::{Guest, NetError, Network, Usage};
 pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams};

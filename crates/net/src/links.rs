@@ -132,6 +132,15 @@ pub fn without_ipv6_address(socket: &RouteSocket, index: u32) -> io::Result<()> 
     socket.change(RouteNetlinkMessage::SetLink(message), 0)
 }
 
+/// Of the host's namespace: the link has no IPv6 at all.
+pub fn without_ipv6(name: &str) -> io::Result<()> {
+    match std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
+        // A kernel without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 pub fn up(socket: &RouteSocket, index: u32) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.header.index = index;

@@ -98,9 +98,46 @@ impl Inner {
     }
 }
 
+/// What the kernel tells of its own accord, one datagram after the other.
+pub struct News {
+    socket: AsyncFd<Socket>,
+    buffer: Vec<u8>,
+}
+
+impl News {
+    /// Of a socket that has asked for what it is to be told.
+    pub fn of(socket: Socket) -> io::Result<Self> {
+        socket.set_non_blocking(true)?;
+        Ok(Self { socket: wakes(socket)?, buffer: Vec::new() })
+    }
+
+    /// The next datagram; an error that says that more came than was read. `None` once the socket is of no more use.
+    pub async fn next(&mut self) -> Option<io::Result<&[u8]>> {
+        loop {
+            let mut ready = self.socket.readable().await.ok()?;
+            self.buffer.clear();
+            self.buffer.reserve(DATAGRAM_BYTES);
+            if let Ok(received) = ready.try_io(|socket| socket.get_ref().recv(&mut self.buffer, 0)) {
+                return Some(received.map(|length| &self.buffer[..length]));
+            }
+        }
+    }
+
+    /// Takes what is there, unread.
+    pub fn drain(&mut self) {
+        loop {
+            self.buffer.clear();
+            self.buffer.reserve(DATAGRAM_BYTES);
+            if self.socket.get_ref().recv(&mut self.buffer, 0).is_err() {
+                return;
+            }
+        }
+    }
+}
+
 /// Has a socket that does not block wake who waits for it.
 #[expect(unsafe_code, reason = "tokio wants it promised that a descriptor stays open")]
-pub fn wakes(socket: Socket) -> io::Result<AsyncFd<Socket>> {
+fn wakes(socket: Socket) -> io::Result<AsyncFd<Socket>> {
     // SAFETY: a `Socket` owns its descriptor, always gives the same, and closes it only when it is dropped, which the `AsyncFd`
     // that it is moved into does after it has withdrawn it.
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)

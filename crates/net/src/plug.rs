@@ -1,6 +1,5 @@
 //! Connects a sandbox's network namespace with the host's: one wire, with one neighbour at each end.
 
-use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
@@ -70,11 +69,7 @@ fn wait_for_carrier(host: &RouteSocket, link: &str) -> io::Result<()> {
 
 fn outside(host: &RouteSocket, ends: &Ends<'_>) -> io::Result<()> {
     let index = links::find(host, ends.link)?.ok_or(io::ErrorKind::NotFound)?.index;
-    match fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", ends.link), "1") {
-        // A kernel without IPv6.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        done => done?,
-    }
+    links::without_ipv6(ends.link)?;
     links::set_neighbour(host, index, ends.address, ends.mac())?;
     links::up(host, index)?;
     routes::add_host(host, ends.address, index)

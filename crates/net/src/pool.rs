@@ -80,6 +80,8 @@ pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, Net
         links::unset_address(socket, gateway, old).map_err(fault)?;
     }
     links::set_address(socket, gateway, block.gateway()).map_err(fault)?;
+    // The host answers sandboxes at one address only.
+    links::without_ipv6(&scope.gateway()).map_err(fault)?;
     links::up(socket, gateway).map_err(fault)?;
     Ok(Claim { scope, block, gateway_link: gateway })
 }

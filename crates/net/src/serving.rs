@@ -19,6 +19,7 @@ use crate::firewall::{log, watch};
 use crate::kernel::Kernel;
 use crate::links::Link;
 use crate::names::Scope;
+use crate::taken;
 use sweeper::{Swept, Unclean};
 
 /// Connections that wait to be accepted.
@@ -51,7 +52,16 @@ impl Serving {
     pub fn listen(dns: SocketAddrV4, proxy: SocketAddrV4, scope: Scope) -> Result<Self, NetError> {
         let fault = |error: io::Error| NetError::new("listen on the gateway's address", error);
         let at = |address: SocketAddrV4| {
-            move |error: io::Error| NetError::new("listen for sandboxes", format!("{address}: {error}"))
+            move |error: io::Error| {
+                NetError::new("listen for sandboxes", {
+                    let who = if error.kind() == io::ErrorKind::AddrInUse {
+                        taken::explain(address)
+                    } else {
+                        String::new()
+                    };
+                    format!("{address}: {error}{who}")
+                })
+            }
         };
         let sockets = Sockets {
             dns: UdpSocket::bind(dns).map_err(at(dns))?,
@@ -105,9 +115,10 @@ impl Serving {
             self.tasks.spawn_on(sweeping, &self.handle);
         }
         self.tasks.spawn_on(log::run(self.scope, Arc::clone(parts), self.stop.clone()), &self.handle);
+        let watched = kernel.firewall.watched();
         let kernel = Arc::clone(kernel);
         let mend = Arc::new(move || kernel.firewall.mend());
-        self.tasks.spawn_on(watch::run(mend, self.stop.clone()), &self.handle);
+        self.tasks.spawn_on(watch::run(watched, mend, self.stop.clone()), &self.handle);
         Ok(())
     }
 

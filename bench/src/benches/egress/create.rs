@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use e2e::service::Service;
 use rand::seq::SliceRandom as _;
 use serde_json::json;
@@ -10,34 +10,47 @@ use serde_json::json;
 use super::machine::Machine;
 use crate::report::{OURS, Row};
 use crate::samples::Samples;
+use crate::service::{figure, pool_holds};
 
 const ROUNDS: usize = 100;
 const WARM_UP: usize = 3;
-/// The pool fills again, and what was destroyed is cleared away.
+/// What was destroyed is cleared away, and nobody is busy with filling pools any more.
 const BETWEEN: Duration = Duration::from_millis(150);
+/// What the metrics call creates from the pool.
+const FROM_POOL: &str = "sandboxd_created_total{from=\"pool\"}";
 
 pub async fn run(bench: &'static str, pool: u32) -> Result<Vec<Row>> {
     let mut sides = Vec::new();
     for (subject, network) in [(OURS, "nftables"), ("no-network", "none")] {
         sides.push((subject, Machine::start(network, pool).await?, Samples::default()));
     }
-    if pool > 0 {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-    }
     for round in 0..ROUNDS + WARM_UP {
         sides.shuffle(&mut rand::rng());
         for (_, machine, samples) in &mut sides {
             machine.internet.enter()?;
+            if pool > 0 {
+                pool_holds(machine.service.metrics, pool).await?;
+            }
+            tokio::time::sleep(BETWEEN).await;
             let client = &machine.client;
             client.get("/v1/sandboxes?limit=1").await?.is(200)?;
             let begin = Instant::now();
-            let id = machine.create(Service::image(), &json!({ "default": "allow" })).await?;
+            let id = machine.create_usual(Service::image(), &json!({ "default": "allow" })).await?;
             if round >= WARM_UP {
                 samples.push(begin.elapsed());
             }
             machine.destroy(&id).await?;
-            tokio::time::sleep(BETWEEN).await;
+            // The other side's turn is not spent on this side's filling.
+            if pool > 0 {
+                pool_holds(machine.service.metrics, pool).await?;
+            }
         }
+    }
+    for (_, machine, _) in &sides {
+        machine.internet.enter()?;
+        let warm = figure(machine.service.metrics, FROM_POOL).await? as usize;
+        let wanted = if pool > 0 { ROUNDS + WARM_UP } else { 0 };
+        ensure!(warm == wanted, "{warm} of {} creates were from the pool", ROUNDS + WARM_UP);
     }
     sides.sort_by_key(|(subject, ..)| *subject != OURS);
     Ok(sides.iter().map(|(subject, _, samples)| Row::times(bench, subject, samples)).collect())

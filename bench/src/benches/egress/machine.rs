@@ -39,9 +39,18 @@ impl Machine {
 
     /// A new sandbox's id.
     pub async fn create(&self, image: &str, egress: &Value) -> Result<String> {
+        self.create_sized(image, egress, &json!({ "memoryMb": 2048, "diskMb": 5120 })).await
+    }
+
+    /// The same of the usual size, which is the size of those in the pool.
+    pub async fn create_usual(&self, image: &str, egress: &Value) -> Result<String> {
+        self.create_sized(image, egress, &json!({})).await
+    }
+
+    async fn create_sized(&self, image: &str, egress: &Value, resources: &Value) -> Result<String> {
         let body = json!({
             "image": image,
-            "resources": { "memoryMb": 2048, "diskMb": 5120 },
+            "resources": resources,
             "timeoutMs": 3_600_000,
             "idleTimeoutMs": 0,
             "network": { "egress": egress },

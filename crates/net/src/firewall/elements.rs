@@ -36,6 +36,9 @@ pub enum Set {
     Open,
     Strict,
     Learnt,
+    Closed,
+    Opened,
+    OpenedHere,
 }
 
 impl Set {
@@ -45,6 +48,9 @@ impl Set {
             Self::Open => "open",
             Self::Strict => "strict",
             Self::Learnt => "learnt",
+            Self::Closed => "closed",
+            Self::Opened => "opened",
+            Self::OpenedHere => "opened_here",
         }
     }
 }
@@ -84,9 +90,21 @@ pub enum Change {
     Drop(Set, Key),
 }
 
+impl Change {
+    /// What it puts into a set for good.
+    pub fn put_into(&self, into: Set) -> Option<&Key> {
+        match self {
+            Self::Put(set, key) if *set == into => Some(key),
+            _ => None,
+        }
+    }
+}
+
 /// Writes and reads elements of one table.
 pub struct Elements {
     table: String,
+    /// The kernel's number of our socket: what it tells of changes says by whom they were.
+    pub number: u32,
     socket: Mutex<Inner>,
 }
 
@@ -98,8 +116,8 @@ struct Inner {
 impl Elements {
     pub fn open(table: String) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
-        socket.bind_auto()?;
-        Ok(Self { table, socket: Mutex::new(Inner { socket, sequence: 0 }) })
+        let number = socket.bind_auto()?.port_number();
+        Ok(Self { table, number, socket: Mutex::new(Inner { socket, sequence: 0 }) })
     }
 
     /// Makes changes. All of up to 768 are in force at once when this returns, or none.
@@ -112,8 +130,20 @@ impl Elements {
         Ok(())
     }
 
-    /// What a set holds, with the time that is left.
+    /// What a set of sandboxes holds, with the time that is left.
     pub fn list(&self, set: Set) -> io::Result<Vec<(Key, Option<Duration>)>> {
+        let found = self.dump(set)?;
+        Ok(found.into_iter().filter_map(|(bytes, left)| Some((Key::read(&bytes)?, left))).collect())
+    }
+
+    /// What any set holds, as the kernel has it.
+    pub fn raw(&self, set: Set) -> io::Result<Vec<Vec<u8>>> {
+        let mut found: Vec<Vec<u8>> = self.dump(set)?.into_iter().map(|(bytes, _)| bytes).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn dump(&self, set: Set) -> io::Result<Vec<(Vec<u8>, Option<Duration>)>> {
         let mut inner = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let question = NfTablesMessage::GetSetElement(self.message(set, Vec::new()));
         Ok(inner.dump(question)?.into_iter().flat_map(read).collect())
@@ -295,7 +325,7 @@ fn step(answer: &NetlinkMessage<NetfilterMessage>, rest: &[u8]) -> usize {
     (answer.header.length as usize).next_multiple_of(4).clamp(1, rest.len())
 }
 
-fn read(message: NetfilterMessage) -> Vec<(Key, Option<Duration>)> {
+fn read(message: NetfilterMessage) -> Vec<(Vec<u8>, Option<Duration>)> {
     let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(message)) = message.inner else {
         return Vec::new();
     };
@@ -310,11 +340,11 @@ fn read(message: NetfilterMessage) -> Vec<(Key, Option<Duration>)> {
     elements.collect()
 }
 
-fn read_element(attributes: &[SetElementAttribute]) -> Option<(Key, Option<Duration>)> {
+fn read_element(attributes: &[SetElementAttribute]) -> Option<(Vec<u8>, Option<Duration>)> {
     let (mut key, mut left) = (None, None);
     for attribute in attributes {
         match attribute {
-            SetElementAttribute::Key(DataAttribute::Value(bytes)) => key = Key::read(bytes),
+            SetElementAttribute::Key(DataAttribute::Value(bytes)) => key = Some(bytes.clone()),
             SetElementAttribute::Expiration(milliseconds) => {
                 left = Some(Duration::from_millis(*milliseconds));
             }

@@ -13,11 +13,10 @@ use netlink_packet_netfilter::nflog::{
 use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily};
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
 
 use crate::names::Scope;
-use crate::netlink::{DATAGRAM_BYTES, wakes};
+use crate::netlink::{DATAGRAM_BYTES, News};
 
 /// Of each packet: its head with the ports behind it.
 const PACKET_BYTES: u32 = 64;
@@ -26,32 +25,23 @@ const GATHERED: Duration = Duration::from_millis(50);
 
 /// Listens until `stop`. Without the kernel's log everything works but that its refusals are not told.
 pub async fn run(scope: Scope, parts: Arc<Parts>, stop: CancellationToken) {
-    let socket = match open(scope) {
-        Ok(socket) => socket,
+    let mut news = match open(scope) {
+        Ok(news) => news,
         Err(error) => {
             tracing::warn!(%error, "what the kernel refuses will not be told");
             return;
         }
     };
-    let mut buffer = Vec::new();
-    loop {
-        let ready = tokio::select! {
-            ready = socket.readable() => ready,
-            () = stop.cancelled() => return,
-        };
-        let Ok(mut ready) = ready else { return };
-        buffer.clear();
-        buffer.reserve(DATAGRAM_BYTES);
-        match ready.try_io(|socket| socket.get_ref().recv(&mut buffer, 0)) {
-            Ok(Ok(length)) => tell(&parts, &buffer[..length]),
+    while let Some(Some(datagram)) = stop.run_until_cancelled(news.next()).await {
+        match datagram {
+            Ok(datagram) => tell(&parts, datagram),
             // More came than fits: some are not told.
-            Ok(Err(error)) => tracing::debug!(%error, "the kernel's log"),
-            Err(_) => {}
+            Err(error) => tracing::debug!(%error, "the kernel's log"),
         }
     }
 }
 
-fn open(scope: Scope) -> io::Result<AsyncFd<Socket>> {
+fn open(scope: Scope) -> io::Result<News> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     let settings = vec![
@@ -72,8 +62,7 @@ fn open(scope: Scope) -> io::Result<AsyncFd<Socket>> {
     {
         return Err(error.to_io());
     }
-    socket.set_non_blocking(true)?;
-    wakes(socket)
+    News::of(socket)
 }
 
 fn tell(parts: &Parts, datagram: &[u8]) {

@@ -64,6 +64,48 @@ async fn rules_that_somebody_flushes_are_back_at_once() {
     }
 }
 
+#[tokio::test]
+async fn what_somebody_takes_out_of_our_sets_or_puts_into_them_is_as_it_was_at_once() {
+    let world = World::new();
+    let (network, _told) = world.open();
+    network.recover(&[]).await.unwrap();
+    let (open, strict) = (plug(&network, 0), plug(&network, 1));
+    network.apply(&open.guest, &allow_all()).await.unwrap();
+    network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
+    network.parts().gate.open(strict.address, &[SERVER], LASTING).await.unwrap();
+    let rules = rules();
+    let table =
+        rules.lines().find_map(|line| line.strip_prefix("table inet ")).unwrap().trim_end_matches(" {");
+    let held = |set: &str| {
+        let text = run("nft", &["list", "set", "inet", table, set]);
+        // But for what is left of the time.
+        let words = text.split_whitespace().map(|word| word.trim_end_matches(','));
+        words
+            .filter(|word| !(word.starts_with(|first: char| first.is_ascii_digit()) && word.ends_with('s')))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let link = "{ \"nobody\" . 10.0.0.1 }".to_owned();
+    let mut harms: Vec<(&str, Vec<String>)> = ["closed", "guests", "open", "strict", "learnt"]
+        .into_iter()
+        .map(|set| (set, vec!["flush".into(), "set".into(), "inet".into(), table.into(), set.into()]))
+        .collect();
+    harms.push((
+        "open",
+        vec!["add".into(), "element".into(), "inet".into(), table.into(), "open".into(), link],
+    ));
+    for (set, harm) in harms {
+        let before = held(set);
+        run("nft", &harm.iter().map(String::as_str).collect::<Vec<_>>());
+        let since = Instant::now();
+        while held(set) != before {
+            assert!(since.elapsed() < Duration::from_secs(5), "{harm:?}: {:?} not {before:?}", held(set));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(open.talks(SERVER) && strict.talks(SERVER) && !strict.talks(OTHER), "{harm:?}");
+    }
+}
+
 /// All rules, without what the sets hold.
 fn rules() -> String {
     run("nft", &["-t", "list", "ruleset"])

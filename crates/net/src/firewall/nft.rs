@@ -1,0 +1,24 @@
+//! The program that reads rules as text. Started for whole tables only, which is at a start and when they are to be mended.
+
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+
+/// Has nft do something as one transaction.
+pub fn run(text: &str) -> io::Result<()> {
+    let mut nft = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("nft cannot be started: {error}")))?;
+    if let Some(mut stdin) = nft.stdin.take() {
+        stdin.write_all(text.as_bytes())?;
+    }
+    let output = nft.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(said.lines().take(3).collect::<Vec<_>>().join("; ")))
+}
