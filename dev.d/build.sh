@@ -15,14 +15,14 @@ build_all() {
 }
 
 is_built() {
-  [ -e "$BUILT" ] && [ -x target/bin/sandboxd ] && [ -x target/bin/sandbox-agent ] &&
+  [ -e "$BUILT" ] && [ -x target/bin/sandboxd ] && [ -x target/bin/sbx ] && [ -x target/bin/sandbox-agent ] &&
     [ -z "$(find crates Cargo.toml Cargo.lock .cargo dev.d/build.sh -newer "$BUILT" -print -quit)" ]
 }
 
-# Only what serves.
+# Only what serves, and what talks to it.
 build_programs() {
   touch_new_stamp
-  cargo build --release --locked -p sandboxd
+  cargo build --release --locked -p sandboxd -p sbx
   build_agent
   place_programs
 }
@@ -44,8 +44,7 @@ build_agent() {
 
 place_programs() {
   place target/release/sandboxd
-  # Part of the design, not of every version: the client program.
-  if [ -x target/release/sbx ]; then place target/release/sbx; fi
+  place target/release/sbx
   mv -f "$BUILT.new" "$BUILT"
 }
 

@@ -1,6 +1,13 @@
 //! The companion library on a real service.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "client/events.rs"]
+mod events;
+#[path = "client/examples.rs"]
+mod examples;
+#[path = "client/files.rs"]
+mod files;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -306,8 +313,8 @@ async fn handlers_and_runs_hear_what_happens() {
     assert_eq!(kinds, expected);
     let completed = &events[3];
     assert_eq!(
-        (completed.run_id.as_str(), completed.sandbox_id.as_str()),
-        ("nightly", sandbox.id().as_str())
+        (completed.run_id.as_str(), completed.sandbox_id.as_ref()),
+        ("nightly", Some(sandbox.id()))
     );
     assert!(completed.data["command"] == "echo hi" && completed.data["durationMs"].is_u64());
 }

@@ -1,6 +1,10 @@
 //! The program `sbx` as a person and as a script use it, on a real service.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "sbx/copies.rs"]
+mod copies;
+#[path = "sbx/events.rs"]
+mod events;
 #[path = "support/skip.rs"]
 mod skip;
 

@@ -22,12 +22,12 @@ use crate::spawn::{Kind, Refusal, Spawned, prefer_me_when_memory_ends};
 
 /// Errands at a time.
 pub const MOST: usize = 16;
-/// What the host may feed before it is taken.
-pub const WINDOW: u32 = 256 * 1024;
+/// What the host may feed before it is taken. All errands' together fit into what a host leaves unsent.
+pub const WINDOW: u32 = 512 * 1024;
 /// How long an errand that nobody waits for may tidy up.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// Room in its pipes; where it is not permitted they are smaller.
-const PIPE: usize = 512 * 1024;
+const PIPE: usize = 1024 * 1024;
 
 /// Starts an errand.
 pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refusal> {

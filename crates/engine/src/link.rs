@@ -34,8 +34,10 @@ const WINDOW: u32 = 256 * 1024;
 const TUNNEL_WINDOW: u32 = 64 * 1024;
 /// Past this whoever feeds an operation waits for what was fed before.
 const CROWDED: usize = 1024 * 1024;
-/// An agent that leaves so much unread is not serving us.
-const MAX_UNSENT: usize = 8 * 1024 * 1024;
+/// The same of an errand: a file is as fast as what is under way of it, and there are not many at a time.
+const FILE_WINDOW: u32 = 1024 * 1024;
+/// An agent that leaves so much unread is not serving us. All that it may be fed for errands fits in.
+const MAX_UNSENT: usize = 16 * 1024 * 1024;
 
 /// Why the agent could not be talked to.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +117,7 @@ impl Agent {
 
     /// Makes directories inside, parents included.
     pub async fn make_dirs(&self, dirs: &[&str], patience: Duration) -> Result<(), LinkError> {
-        let (number, op) = self.inner.begin();
+        let (number, op) = self.inner.begin(WINDOW);
         let waiting = Waiting { inner: &self.inner, number };
         self.inner.send(&ToGuest::Setup { op: number, dirs: dirs.to_vec() })?;
         let answer =
@@ -131,7 +133,7 @@ impl Agent {
     /// Starts a command. Dropping the future, or the command, kills it.
     pub async fn exec(&self, spec: ExecSpec<'_>, patience: Duration) -> Result<Command, LinkError> {
         let wants_stdin = spec.stdin == StdinMode::Pipe;
-        let (number, op) = self.inner.begin();
+        let (number, op) = self.inner.begin(WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), wants_stdin);
         self.inner.send(&ToGuest::Exec { op: number, spec, window: WINDOW })?;
         match tokio::time::timeout(patience, op.answered())
@@ -152,9 +154,9 @@ impl Agent {
         if self.inner.version < FILES_SINCE {
             return Err(LinkError::TooOld);
         }
-        let (number, op) = self.inner.begin();
+        let (number, op) = self.inner.begin(FILE_WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), true);
-        self.inner.send(&ToGuest::File { op: number, request, window: WINDOW })?;
+        self.inner.send(&ToGuest::File { op: number, request, window: FILE_WINDOW })?;
         match tokio::time::timeout(patience, op.answered())
             .await
             .map_err(|_| LinkError::Silent(patience))??
@@ -170,7 +172,7 @@ impl Agent {
 
     /// Connects to a TCP port inside.
     pub async fn dial(&self, port: u16, patience: Duration) -> Result<Tunnel, LinkError> {
-        let (number, op) = self.inner.begin_with(TUNNEL_WINDOW);
+        let (number, op) = self.inner.begin(TUNNEL_WINDOW);
         let tunnel = Tunnel::new(self.clone(), number, Arc::clone(&op));
         self.inner.send(&ToGuest::Dial { op: number, port, window: TUNNEL_WINDOW })?;
         match tokio::time::timeout(patience, op.answered())
@@ -206,11 +208,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Inner {
-    fn begin(&self) -> (u64, Arc<Op>) {
-        self.begin_with(WINDOW)
-    }
-
-    fn begin_with(&self, window: u32) -> (u64, Arc<Op>) {
+    fn begin(&self, window: u32) -> (u64, Arc<Op>) {
         let number = self.next_op.fetch_add(1, Ordering::Relaxed);
         let op = Arc::new(Op::new(window));
         self.table().insert(number, Arc::clone(&op));

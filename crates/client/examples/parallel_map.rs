@@ -1,0 +1,37 @@
+//! A function over twenty inputs, each in a sandbox of its own, side by side; the results in the order of the inputs.
+//!
+//! `cargo run -p client --example parallel_map`, with a service as `Client::from_env` finds it.
+
+use client::{Client, SandboxState};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+const INPUTS: u64 = 20;
+/// The service says when there is no room for more, and the library comes back then.
+const AT_ONCE: usize = 20;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::from_env()?;
+    let job = format!("squares-{}", std::process::id());
+    let results: Vec<(u64, String)> = stream::iter(1..=INPUTS)
+        .map(async |input| client::Result::Ok((input, square(&client, &job, input).await?)))
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    for (input, result) in results {
+        println!("{input}: {result}");
+    }
+    let left = client.list().metadata("job", &job).state(SandboxState::Running).page(0).await?;
+    println!("{INPUTS} sandboxes, {} left", left.pagination.total);
+    Ok(())
+}
+
+/// Whatever goes wrong half-way, the sandbox is gone afterwards.
+async fn square(client: &Client, job: &str, input: u64) -> client::Result<String> {
+    let image = std::env::var("IMAGE").unwrap_or_else(|_| "ubuntu:24.04".to_owned());
+    let sandbox = client.create(image).metadata("job", job).await?.terminate_on_drop();
+    sandbox.files().write("input", input.to_string()).await?;
+    let result = sandbox.execute("n=$(cat input); echo $((n * n))").await?;
+    sandbox.terminate().await?;
+    Ok(result.stdout.trim().to_owned())
+}

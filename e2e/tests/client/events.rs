@@ -1,0 +1,103 @@
+//! Events of a real service through the library.
+
+use std::time::Duration;
+
+use client::{Code, EventKind, LlmCost, Run, RuntimeEvent};
+use e2e::service::Service;
+use futures_util::{StreamExt, TryStreamExt};
+
+use crate::{at, client, code, key, service};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_does_and_says_is_in_one_list() {
+    let service = service().await;
+    let client = client(&service).await;
+    let run = Run::with_id("nightly-17");
+    let sandbox = client.create(Service::image()).run(&run).await.unwrap();
+    let run = run.to_service(&sandbox);
+    run.thinking("first");
+    sandbox.execute("echo hi").await.unwrap();
+    run.llm_cost(&LlmCost {
+        model: "m".into(),
+        input_tokens: 1,
+        output_tokens: 2,
+        amount: 0.5,
+        currency: "USD".into(),
+    });
+    run.delivered().await.unwrap();
+    let of_run = || client.events().run("nightly-17");
+    let kinds = async || -> Vec<EventKind> {
+        of_run().stream().map(|event| event.unwrap().kind).collect::<Vec<_>>().await
+    };
+    let begin = std::time::Instant::now();
+    // Events of commands can be seen some milliseconds later.
+    while kinds().await.len() < 4 {
+        assert!(begin.elapsed() < crate::PATIENCE, "{:?}", kinds().await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut found = kinds().await;
+    found.sort_by_key(|kind| kind.as_str());
+    use EventKind::*;
+    assert_eq!(found, [AgentThinking, CostLlm, ExecCompleted, ExecStarted]);
+    let cost = of_run().kind(CostLlm).page(0).await.unwrap().data.remove(0);
+    assert_eq!((cost.data["amount"].as_f64(), cost.sandbox_id.as_ref()), (Some(0.5), Some(sandbox.id())));
+    assert_eq!(code(client.events().kinds("no.such").page(0).await), Code::InvalidRequest);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_whole_in_either_order_and_outlives_its_sandbox() {
+    let service = service().await;
+    let client = client(&service).await;
+    let sandbox = client.create(Service::image()).await.unwrap();
+    for n in 0..25 {
+        sandbox.execute(format!("exit {n}")).await.unwrap();
+    }
+    sandbox.terminate().await.unwrap();
+    let up: Vec<RuntimeEvent> = sandbox.events().page_size(7).stream().try_collect().await.unwrap();
+    assert_eq!(up.len(), 2 + 25 * 2 + 1);
+    assert!(up.is_sorted_by_key(|event| event.id));
+    assert_eq!(up.last().unwrap().kind, EventKind::SandboxTerminated);
+    let mut down: Vec<RuntimeEvent> =
+        sandbox.events().newest_first().page_size(7).stream().try_collect().await.unwrap();
+    down.reverse();
+    assert_eq!(up, down);
+    let after = up[40].id;
+    let rest: Vec<RuntimeEvent> = sandbox.events().after(after).page_size(5).stream().try_collect().await.unwrap();
+    assert_eq!(rest, up[41..]);
+    let down: Vec<RuntimeEvent> =
+        sandbox.events().after(after).newest_first().page_size(5).stream().try_collect().await.unwrap();
+    assert_eq!(down.len(), rest.len());
+    assert_eq!(code(client.sandbox("sb_00000000").unwrap().events().page(0).await), Code::SandboxNotFound);
+}
+
+/// The daemon is killed again and again; a follower hears of everything that was answered, once and in its order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_followed_stream_outlives_the_daemon() {
+    let kills: u32 = std::env::var("SANDBOXD_EVENT_KILLS").map_or(5, |text| text.parse().unwrap());
+    let service = service().await;
+    let client = at(&service).key(key(&service).await).retries(10).build().unwrap();
+    let sandbox = client.create(Service::image()).timeout(Duration::from_secs(3600)).await.unwrap();
+    let of_account = client.events().kinds("sandbox.*").follow().await.unwrap();
+    let of_sandbox = sandbox.events().kinds("sandbox.*").follow().await.unwrap();
+    let mut expected = Vec::new();
+    for kill in 0..kills {
+        for (resumed, kind) in [(false, EventKind::SandboxPaused), (true, EventKind::SandboxResumed)] {
+            if resumed { drop(sandbox.resume().await.unwrap()) } else { drop(sandbox.pause().await.unwrap()) }
+            expected.push(kind);
+        }
+        service.kill().unwrap();
+        if kill % 2 == 1 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        service.boot().await.unwrap();
+    }
+    // It ends while nobody listens: what is missing comes from the list.
+    service.kill().unwrap();
+    service.boot().await.unwrap();
+    sandbox.terminate().await.unwrap();
+    expected.push(EventKind::SandboxTerminated);
+    let heard: Vec<RuntimeEvent> = of_sandbox.try_collect().await.unwrap();
+    assert_eq!(heard.iter().map(|event| event.kind).collect::<Vec<_>>(), expected);
+    let also: Vec<RuntimeEvent> = of_account.take(expected.len()).try_collect().await.unwrap();
+    assert_eq!(also, heard);
+}

@@ -1,0 +1,58 @@
+//! The examples of the library, as programs of their own, on a real service.
+
+use std::process::Command;
+
+use e2e::service::Service;
+
+use crate::{key, service};
+
+/// What an example prints. They are built with the tests of the workspace.
+async fn printed(name: &str) -> String {
+    let service = service().await;
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+    assert!(example.exists(), "no {}: run 'cargo build --release -p client --examples' first", example.display());
+    let mut command = Command::new(example);
+    command
+        .env("SANDBOXD_URL", format!("https://{}", service.address))
+        .env("SANDBOXD_API_KEY", key(&service).await)
+        .env("SANDBOXD_CERTIFICATE", service.certificate_file().unwrap())
+        .env("IMAGE", Service::image());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_mends_a_failing_test() {
+    let said = printed("agent_loop").await;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.first(), Some(&"test before: failed"), "{said}");
+    assert!(lines.contains(&"test after: passed"), "{said}");
+    let kinds = lines.iter().find_map(|line| line.strip_prefix("events of the run: ")).unwrap();
+    for kind in ["agent.thinking", "agent.tool_call", "agent.tool_result", "exec.completed", "file.created"] {
+        assert!(kinds.contains(kind), "{kinds:?} lacks {kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_sandboxes_work_side_by_side() {
+    let said = printed("parallel_map").await;
+    let mut lines: Vec<&str> = said.lines().collect();
+    let last = lines.pop().unwrap();
+    let expected: Vec<String> = (1..=20).map(|n| format!("{n}: {}", n * n)).collect();
+    assert_eq!(lines, expected);
+    assert_eq!(last, "20 sandboxes, 0 left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_keeps_its_state_between_cells() {
+    let said = printed("code_interpreter").await;
+    assert_eq!(
+        said,
+        "[1] x=6\n[2] y=$((x * 7))\n[3] echo \"the answer is $y\"\nthe answer is 42\n\
+         [4] double() { echo $(($1 * 2)); }\n[5] double $y\n84\n[6] no_such_command\n\
+         error: no_such_command: command not found\n[7] echo \"still $y\"\nstill 42\n"
+    );
+}
