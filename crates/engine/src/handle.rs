@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rules::{NetworkChange, Operation};
+use rules::{AutoResume, NetworkChange, Operation};
 use store::SandboxRecord;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -23,6 +23,12 @@ pub enum Request {
     /// To work inside: run a command, touch files, use a port.
     Enter {
         operation: Operation,
+        reply: Reply<Entry>,
+    },
+    /// To start a command that outlives its request, on a terminal or not.
+    Detach {
+        auto_resume: AutoResume,
+        is_terminal: bool,
         reply: Reply<Entry>,
     },
     Pause {
@@ -46,6 +52,8 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Command,
+    /// A place as a command's; the sandbox is not kept awake, which is for those who are at it.
+    Terminal,
     Traffic,
 }
 
@@ -57,7 +65,7 @@ pub struct Entry {
     pub status: watch::Receiver<Status>,
 }
 
-/// Holds the sandbox awake, and for a command one of its places. Gives both back when dropped.
+/// Holds the sandbox awake, but for a terminal, and for commands one of its places. Gives both back when dropped.
 pub struct Permit {
     work: Work,
     /// One message a permit, of which the rules allow few.
