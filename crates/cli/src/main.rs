@@ -13,6 +13,7 @@ mod output;
 mod probe;
 mod style;
 mod table;
+mod tty;
 
 use std::process::ExitCode;
 

@@ -13,6 +13,8 @@
 //! - [`Client`] is one key's view of a service; [`Client::from_env`] finds both in the environment, or the daemon of this machine.
 //! - [`Sandbox`] is a handle: [`execute`](Sandbox::execute) a command, as one answer or as a [stream](Execute::stream);
 //!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
+//! - [`detached`](Execute::detached) commands go on by themselves, and a [`terminal`](Sandbox::terminal) too: come back to them
+//!   whenever, also after the service was restarted.
 //! - Every call fails with an [`Error`], whose [`Code`] has one variant for each error of the service.
 //! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
 //!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
@@ -21,11 +23,13 @@
 mod client;
 mod connect;
 mod create;
+mod detached;
 mod error;
 mod execute;
 #[cfg(feature = "fixture")]
 #[doc(hidden)]
 pub mod fixture;
+mod follow;
 mod guard;
 mod happenings;
 mod ids;
@@ -38,19 +42,24 @@ mod sandbox;
 mod settings;
 pub mod sse;
 mod stream;
+mod terminal;
 mod transport;
 mod trust;
+mod websocket;
 
 pub use api::{
-    BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, ExecuteBody, ExecutionResult, Health,
-    IngressPolicy, NetworkPolicy, Pagination, PauseResult, Resources, ResumeResult, SandboxId, SandboxItem,
-    SandboxList, SandboxState, SandboxView, Timestamp,
+    BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, ExecuteBody, ExecutionId, ExecutionOutput,
+    ExecutionResult, ExecutionState, ExecutionView, Health, IngressPolicy, NetworkPolicy, Pagination,
+    PauseResult, Resources, ResumeResult, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView,
+    TerminalSize, Timestamp,
 };
 
 pub use client::Client;
 pub use create::Create;
+pub use detached::Detached;
 pub use error::{Code, Error, Result};
 pub use execute::Execute;
+pub use follow::Following;
 pub use guard::Guard;
 pub use happenings::{Failed, Happening, Paused, Resumed, Started, Terminated};
 pub use list::{List, Listing};
@@ -58,4 +67,5 @@ pub use run::{EventKind, LlmCost, Run, RuntimeEvent};
 pub use sandbox::Sandbox;
 pub use settings::ClientBuilder;
 pub use stream::{Output, OutputStream};
+pub use terminal::{Keyboard, OpenTerminal, Shown, Terminal};
 pub use trust::{BadFingerprint, Fingerprint};

@@ -49,6 +49,8 @@ pub struct Call {
     body: Option<Bytes>,
     accept: &'static str,
     key: Option<HeaderValue>,
+    last_event: Option<HeaderValue>,
+    kind: &'static str,
     safety: Safety,
     /// Where it is not the client's.
     timeout: Option<Duration>,
@@ -57,7 +59,8 @@ pub struct Call {
 impl Call {
     pub fn new(method: Method, path: impl Into<String>, safety: Safety) -> Self {
         let (path, accept) = (path.into(), "application/json");
-        Self { method, path, body: None, accept, key: None, safety, timeout: None }
+        let kind = "application/json";
+        Self { method, path, body: None, accept, key: None, last_event: None, kind, safety, timeout: None }
     }
 
     pub fn get(path: impl Into<String>) -> Self {
@@ -67,6 +70,19 @@ impl Call {
     pub fn json(mut self, body: &impl Serialize) -> Result<Self> {
         let body = serde_json::to_vec(body);
         self.body = Some(body.map_err(|error| Error::configuration(error.to_string()))?.into());
+        Ok(self)
+    }
+
+    /// A body that is not JSON.
+    pub fn bytes(mut self, body: Bytes) -> Self {
+        (self.body, self.kind) = (Some(body), "application/octet-stream");
+        self
+    }
+
+    /// Goes on behind an event.
+    pub fn after(mut self, id: &str) -> Result<Self> {
+        let value = HeaderValue::from_str(id);
+        self.last_event = Some(value.map_err(|_| Error::configuration(format!("{id:?} is no place")))?);
         Ok(self)
     }
 
@@ -114,6 +130,18 @@ impl Transport {
     pub fn apart(&self) -> Self {
         let s = &*self.shared;
         Self::new(s.place.clone(), s.connector.clone(), s.authorization.clone(), s.timeout, s.policy)
+    }
+
+    pub fn connector(&self) -> &Connector {
+        &self.shared.connector
+    }
+
+    /// What every request has beside what it asks for.
+    pub fn own_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(authorization) = &self.shared.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
     }
 
     pub fn timeout(&self) -> Duration {
@@ -201,12 +229,12 @@ impl Transport {
         *request.uri_mut() = url;
         let headers = request.headers_mut();
         headers.insert(header::ACCEPT, HeaderValue::from_static(call.accept));
-        headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
-        if let Some(authorization) = &self.shared.authorization {
-            headers.insert(header::AUTHORIZATION, authorization.clone());
-        }
+        self.own_headers(headers);
         if call.body.is_some() {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(call.kind));
+        }
+        if let Some(id) = &call.last_event {
+            headers.insert("last-event-id", id.clone());
         }
         if let Some(key) = &call.key {
             headers.insert("idempotency-key", key.clone());
@@ -231,7 +259,7 @@ impl Transport {
     }
 }
 
-async fn whole(body: Incoming) -> std::result::Result<Bytes, Error> {
+pub async fn whole(body: Incoming) -> std::result::Result<Bytes, Error> {
     let body = Limited::new(body, LONGEST_ANSWER).collect().await;
     Ok(body.map_err(|error| Error::network(format!("the answer broke off: {error}")))?.to_bytes())
 }
