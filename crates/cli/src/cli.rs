@@ -40,6 +40,10 @@ pub enum Verb {
     Create(CreateArguments),
     /// Run a command in a sandbox
     Exec(ExecArguments),
+    /// A terminal in a sandbox
+    Shell(ShellArguments),
+    /// What a detached command printed; without its id, which there are
+    Logs(LogsArguments),
     /// List sandboxes
     Ls(LsArguments),
     /// Everything about sandboxes, as JSON
@@ -245,9 +249,44 @@ pub struct ExecArguments {
     /// Fail in a paused sandbox instead of resuming it
     #[arg(long)]
     pub no_resume: bool,
+    /// Print its id and leave it to itself, without a time limit but one that is given, of 24h at most; see 'sbx logs'
+    #[arg(long, short, conflicts_with = "buffered")]
+    pub detach: bool,
     /// One argument is a bash command line; several are a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ShellArguments {
+    /// The sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// Come back to a terminal that is open, by its execution
+    #[arg(long, value_name = "EXECUTION", conflicts_with_all = ["env", "workdir", "command"])]
+    pub attach: Option<String>,
+    /// An environment variable; NAME alone takes over yours; may be repeated
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Where it begins
+    #[arg(long, short, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// What runs in place of a shell: one argument is a bash command line, several are a program and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArguments {
+    /// The sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// The execution, as 'sbx exec --detach' printed it
+    #[arg(value_name = "EXECUTION")]
+    pub execution: Option<String>,
+    /// Go on until it has ended
+    #[arg(long, short, requires = "execution")]
+    pub follow: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@ mod follow;
 mod inspect;
 mod key;
 mod login;
+mod logs;
 mod ls;
 mod man;
 mod open;
@@ -19,6 +20,7 @@ mod ps;
 mod resume;
 mod rm;
 mod run;
+mod shell;
 mod top;
 mod transfer;
 mod words;
@@ -45,6 +47,8 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Verb::Run(arguments) => run::run(&client()?, json, arguments).await,
         Verb::Create(arguments) => create::create(&client()?, json, arguments).await,
         Verb::Exec(arguments) => exec::exec(&client()?, json, arguments).await,
+        Verb::Shell(arguments) => shell::shell(&client()?, arguments).await,
+        Verb::Logs(arguments) => logs::logs(&client()?, json, &arguments).await,
         Verb::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,
         Verb::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
         Verb::Ps(arguments) => ps::ps(&client()?, json, &arguments).await,

@@ -1,24 +1,23 @@
-//! Ctrl-C and SIGTERM. The first interrupts what is being done, in good order; the second leaves at once.
+//! Ctrl-C and SIGTERM. The first interrupts what is being done, in good order; the second leaves at once, or, where somebody
+//! sees to that as well, the third.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 /// 128 and the number of SIGINT.
 pub const INTERRUPTED: u8 = 130;
 /// 128 and the number of SIGTERM.
 const TERMINATED: u8 = 143;
 
-/// Tells of the first signal.
+/// Tells of the signals.
 #[derive(Clone)]
 pub struct Interrupt {
-    first: Arc<First>,
-}
-
-struct First {
-    notify: Notify,
-    code: std::sync::atomic::AtomicU8,
+    /// The exit codes that go with those that came.
+    came: watch::Receiver<Vec<u8>>,
+    second_is_handled: Arc<AtomicBool>,
 }
 
 impl Interrupt {
@@ -26,30 +25,43 @@ impl Interrupt {
     pub fn listen() -> std::io::Result<Self> {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        let first = Arc::new(First { notify: Notify::new(), code: 0.into() });
-        let told = Arc::clone(&first);
+        let (tell, came) = watch::channel(Vec::new());
+        let second_is_handled = Arc::<AtomicBool>::default();
+        let handled = Arc::clone(&second_is_handled);
         tokio::spawn(async move {
             for time in 0.. {
                 let code = tokio::select! {
                     _ = interrupt.recv() => INTERRUPTED,
                     _ = terminate.recv() => TERMINATED,
                 };
-                if time > 0 {
+                if time > usize::from(handled.load(Ordering::Relaxed)) {
                     std::process::exit(code.into());
                 }
-                told.code.store(code, std::sync::atomic::Ordering::Relaxed);
-                // A permit is kept for who asks later.
-                told.notify.notify_one();
+                tell.send_modify(|came| came.push(code));
             }
         });
-        Ok(Self { first })
+        Ok(Self { came, second_is_handled })
+    }
+
+    /// From now on somebody waits for [`second`](Self::second).
+    pub fn is_handled(&self) {
+        self.second_is_handled.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the first signal: the exit code that goes with it.
     pub async fn first(&self) -> u8 {
-        self.first.notify.notified().await;
-        // For whoever else waits.
-        self.first.notify.notify_one();
-        self.first.code.load(std::sync::atomic::Ordering::Relaxed)
+        self.signal(0).await
+    }
+
+    /// Waits for the second one.
+    pub async fn second(&self) -> u8 {
+        self.signal(1).await
+    }
+
+    async fn signal(&self, index: usize) -> u8 {
+        let mut came = self.came.clone();
+        let codes = came.wait_for(|came| came.len() > index).await;
+        // The sender lives as long as the program.
+        codes.ok().and_then(|codes| codes.get(index).copied()).unwrap_or(INTERRUPTED)
     }
 }

@@ -14,6 +14,7 @@ mod probe;
 mod progress;
 mod style;
 mod table;
+mod tty;
 
 use std::process::ExitCode;
 

@@ -89,6 +89,14 @@ impl Place {
     }
 }
 
+impl Place {
+    /// What a request's line and its `Host` say.
+    pub fn target(&self, path: &str) -> (String, String) {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        (format!("{}{path}", self.prefix), format!("{host}:{}", self.port))
+    }
+}
+
 /// Opens connections. Clones share their TLS sessions.
 #[derive(Clone)]
 pub struct Connector {

@@ -52,6 +52,7 @@ impl Sandbox {
 pub struct Execute {
     sandbox: Sandbox,
     body: ExecuteBody,
+    pub(crate) open_stdin: bool,
     key: Key,
 }
 
@@ -64,7 +65,16 @@ enum Key {
 impl Execute {
     fn new(sandbox: Sandbox, command: String) -> Self {
         let body = ExecuteBody { command, ..ExecuteBody::default() };
-        Self { sandbox, body, key: Key::Made }
+        Self { sandbox, body, open_stdin: false, key: Key::Made }
+    }
+
+    /// What was asked for, for whoever asks for it in another way; and the key to send it under.
+    pub(crate) fn into_parts(self) -> (Sandbox, ExecuteBody, String) {
+        let key = match self.key {
+            Key::Given(key) => key,
+            Key::Made | Key::None => ids::made("key_"),
+        };
+        (self.sandbox, self.body, key)
     }
 
     /// Where it runs, if not in the sandbox's working directory.
@@ -176,6 +186,7 @@ impl Execute {
     ///     match event {
     ///         Output::Stdout(line) => println!("{line}"),
     ///         Output::Stderr(line) => eprintln!("{line}"),
+    ///         Output::Dropped(_) => unreachable!("only detached commands have it"),
     ///         Output::Done(done) => assert_eq!(done.exit_code, Some(0)),
     ///     }
     /// }

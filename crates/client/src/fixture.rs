@@ -4,8 +4,10 @@
 
 mod command;
 mod events;
+mod executions;
 mod files;
 mod service;
+mod socket;
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -136,12 +138,15 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
             let service = service_fn(|request| answer(&shared, request));
             let connection = hyper::server::conn::http1::Builder::new();
             // A connection that breaks off is the client's affair, or what it was told to do.
-            let _ = connection.serve_connection(TokioIo::new(socket), service).await;
+            let _ = connection.serve_connection(TokioIo::new(socket), service).with_upgrades().await;
         });
     }
 }
 
-async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
+async fn answer(shared: &Arc<Shared>, mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
+    if let Some(response) = socket::answer(shared, &mut request) {
+        return Ok(response);
+    }
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();

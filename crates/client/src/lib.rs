@@ -13,6 +13,8 @@
 //! - [`Client`] is one key's view of a service; [`Client::from_env`] finds both in the environment, or the daemon of this machine.
 //! - [`Sandbox`] is a handle: [`execute`](Sandbox::execute) a command, as one answer or as a [stream](Execute::stream);
 //!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
+//! - [`detached`](Execute::detached) commands go on by themselves, and a [`terminal`](Sandbox::terminal) too: come back to them
+//!   whenever, also after the service was restarted.
 //! - Every call fails with an [`Error`], whose [`Code`] has one variant for each error of the service.
 //! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
 //!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
@@ -23,6 +25,7 @@
 mod client;
 mod connect;
 mod create;
+mod detached;
 mod error;
 mod events;
 mod execute;
@@ -38,26 +41,31 @@ mod list;
 mod millis;
 mod notes;
 mod payload;
+mod reattach;
 mod retry;
 mod run;
 mod sandbox;
 mod settings;
 pub mod sse;
 mod stream;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod transport;
 mod trust;
+mod websocket;
 
 pub use api::{
     BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
-    ExecutionResult, FileEntry, FileList, FileType, Health, IngressPolicy, NetworkPolicy, Pagination,
-    PauseResult, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
-    SandboxView, Timestamp, Unpacked,
+    ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileEntry, FileList,
+    FileType, Health, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Resources, ResumeResult,
+    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp,
+    Unpacked,
 };
 
 pub use client::Client;
 pub use create::Create;
+pub use detached::Detached;
 pub use error::{Code, Error, Result};
 pub use events::{EventStream, Events};
 pub use execute::Execute;
@@ -68,8 +76,10 @@ pub use files::{
 pub use guard::Guard;
 pub use happenings::{Failed, Happening, Paused, Resumed, Started, Terminated};
 pub use list::{List, Listing};
+pub use reattach::Following;
 pub use run::{LlmCost, Run};
 pub use sandbox::Sandbox;
 pub use settings::ClientBuilder;
 pub use stream::{Output, OutputStream};
+pub use terminal::{Keyboard, OpenTerminal, Shown, Terminal};
 pub use trust::{BadFingerprint, Fingerprint};

@@ -41,6 +41,8 @@ pub enum Output {
     Stdout(String),
     /// A line of standard error, without its end.
     Stderr(String),
+    /// So many bytes of output are not kept any more; only a detached execution's stream has it.
+    Dropped(u64),
     /// How it ended; the last of all.
     Done(Done),
 }
@@ -62,13 +64,7 @@ pub struct OutputStream {
 impl OutputStream {
     pub(crate) fn new(response: Response<Incoming>, sandbox: Sandbox, command: Value) -> Self {
         let request_id = request_id(response.headers());
-        let reading = Reading {
-            body: response.into_body(),
-            parser: Parser::new(),
-            events: VecDeque::new(),
-            bytes: 0,
-            over: false,
-        };
+        let reading = Reading { source: Source::new(response), bytes: 0, over: false };
         let begin = (reading, sandbox, command);
         let events = try_unfold(begin, |(mut reading, sandbox, command)| async move {
             match reading.next().await {
@@ -132,9 +128,7 @@ fn broken_off() -> Error {
 }
 
 struct Reading {
-    body: Incoming,
-    parser: Parser,
-    events: VecDeque<Event>,
+    source: Source,
     /// Of output, told so far.
     bytes: u64,
     over: bool,
@@ -146,39 +140,61 @@ impl Reading {
             return Ok(None);
         }
         loop {
-            while let Some(event) = self.events.pop_front() {
-                if let Some(output) = understood(event)? {
-                    match &output {
-                        Output::Stdout(line) | Output::Stderr(line) => self.bytes += line.len() as u64 + 1,
-                        Output::Done(_) => self.over = true,
-                    }
-                    return Ok(Some(output));
+            let event = self.source.next().await?.ok_or_else(broken_off)?;
+            if let Some(output) = understood(event)? {
+                match &output {
+                    Output::Stdout(line) | Output::Stderr(line) => self.bytes += line.len() as u64 + 1,
+                    Output::Dropped(_) => {}
+                    Output::Done(_) => self.over = true,
                 }
+                return Ok(Some(output));
             }
-            self.more().await?;
         }
     }
+}
 
-    async fn more(&mut self) -> Result<()> {
-        let frame = tokio::time::timeout(LONGEST_SILENCE, self.body.frame()).await;
-        let frame = frame.map_err(|_| {
-            Error::network(format!("nothing came for {} s, not even a comment", LONGEST_SILENCE.as_secs()))
-        })?;
-        let frame = frame.ok_or_else(broken_off)?;
-        let frame = frame.map_err(|error| Error::network(format!("the stream broke off: {error}")))?;
-        if let Some(data) = frame.data_ref() {
-            let parsed = self.parser.push(data, &mut self.events);
-            parsed.map_err(|error| Error::network(error.to_string()))?;
+/// The events of a body, as they come.
+pub struct Source {
+    body: Incoming,
+    parser: Parser,
+    events: VecDeque<Event>,
+}
+
+impl Source {
+    pub fn new(response: Response<Incoming>) -> Self {
+        Self { body: response.into_body(), parser: Parser::new(), events: VecDeque::new() }
+    }
+
+    /// `None` at the end of the body.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        while self.events.is_empty() {
+            let frame = tokio::time::timeout(LONGEST_SILENCE, self.body.frame()).await;
+            let frame = frame.map_err(|_| {
+                Error::network(format!(
+                    "nothing came for {} s, not even a comment",
+                    LONGEST_SILENCE.as_secs()
+                ))
+            })?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|error| Error::network(format!("the stream broke off: {error}")))?;
+            if let Some(data) = frame.data_ref() {
+                let parsed = self.parser.push(data, &mut self.events);
+                parsed.map_err(|error| Error::network(error.to_string()))?;
+            }
         }
-        Ok(())
+        Ok(self.events.pop_front())
     }
 }
 
 /// `None` for a kind of event that this version does not know.
-fn understood(event: Event) -> Result<Option<Output>> {
+pub fn understood(event: Event) -> Result<Option<Output>> {
     match event.name.as_str() {
         "stdout" => Ok(Some(Output::Stdout(event.data))),
         "stderr" => Ok(Some(Output::Stderr(event.data))),
+        "dropped" => {
+            let count: Dropped = serde_json::from_str(&event.data).unwrap_or_default();
+            Ok(Some(Output::Dropped(count.stdout.saturating_add(count.stderr))))
+        }
         "done" => {
             let done = serde_json::from_str(&event.data);
             let done = done.map_err(|error| {
@@ -191,4 +207,10 @@ fn understood(event: Event) -> Result<Option<Output>> {
         })),
         _ => Ok(None),
     }
+}
+
+#[derive(Default, serde::Deserialize)]
+struct Dropped {
+    stdout: u64,
+    stderr: u64,
 }

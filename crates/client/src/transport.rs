@@ -88,6 +88,11 @@ impl Call {
         self
     }
 
+    /// Goes on behind an event.
+    pub fn after(self, id: &str) -> Result<Self> {
+        self.header("last-event-id", id)
+    }
+
     pub fn header(mut self, name: &'static str, value: &str) -> Result<Self> {
         let value = HeaderValue::from_str(value)
             .map_err(|_| Error::configuration(format!("{value:?} cannot be the header {name}")))?;
@@ -137,6 +142,18 @@ impl Transport {
     pub fn apart(&self) -> Self {
         let s = &*self.shared;
         Self::new(s.place.clone(), s.connector.clone(), s.authorization.clone(), s.timeout, s.policy)
+    }
+
+    pub fn connector(&self) -> &Connector {
+        &self.shared.connector
+    }
+
+    /// What every request has beside what it asks for.
+    pub fn own_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(authorization) = &self.shared.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
     }
 
     pub fn timeout(&self) -> Duration {
@@ -245,10 +262,7 @@ impl Transport {
         *request.uri_mut() = url;
         let headers = request.headers_mut();
         headers.insert(header::ACCEPT, HeaderValue::from_static(call.accept));
-        headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
-        if let Some(authorization) = &self.shared.authorization {
-            headers.insert(header::AUTHORIZATION, authorization.clone());
-        }
+        self.own_headers(headers);
         if !call.payload.is_none() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(call.kind));
         }
@@ -275,7 +289,7 @@ impl Transport {
     }
 }
 
-async fn whole(body: Incoming) -> std::result::Result<Bytes, Error> {
+pub async fn whole(body: Incoming) -> std::result::Result<Bytes, Error> {
     let body = Limited::new(body, LONGEST_ANSWER).collect().await;
     Ok(body.map_err(|error| Error::network(format!("the answer broke off: {error}")))?.to_bytes())
 }

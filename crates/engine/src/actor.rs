@@ -27,11 +27,12 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
-use rules::{Activity, Due, Prices, Slots, TimeMs, Watch, next_deadline};
+use rules::{Activity, Due, Operation, Prices, Slots, TimeMs, Watch, next_deadline};
 use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+use crate::detached::{Executions, Reach};
 use crate::events;
 use crate::handle::{Handle, MAILBOX, Request, Work};
 use crate::ledger::{Reservation, SlotLease};
@@ -74,6 +75,9 @@ struct Actor {
     /// Callers that wait for a place, longest first.
     queue: VecDeque<entry::Waiting>,
     traffic: u32,
+    /// Of the places that are taken, those of terminals.
+    terminals: u32,
+    executions: Arc<Executions>,
     quiet_since: TimeMs,
     /// When the timer rings, if it is set.
     armed: Option<TimeMs>,
@@ -135,6 +139,8 @@ pub fn spawn(shared: &Arc<Shared>, birth: Birth) -> Status {
         slots: Slots::new(shared.settings.concurrent_executions, shared.settings.execution_queue),
         queue: VecDeque::new(),
         traffic: 0,
+        terminals: 0,
+        executions: shared.detached.of(&record.id),
         quiet_since: shared.clock.now(),
         armed: None,
         not_before: TimeMs(0),
@@ -173,8 +179,10 @@ impl Actor {
             // Recovered: reached by its own actor, so that one that does not answer keeps nobody else waiting.
             self.link_lost().await;
         }
+        self.keep_found();
         self.arm();
         loop {
+            self.publish_reach();
             let mut link = self.link_end();
             let life = tokio::select! {
                 // Whoever left makes room for whoever asks.
@@ -191,20 +199,23 @@ impl Actor {
                 () = bell.notified() => self.ring().await,
                 request = mailbox.recv() => match request {
                     Some(request) => self.serve(request).await,
-                    None => return,
+                    None => break,
                 },
                 () = tokio::time::sleep(network::RETRY), if self.policy_owed => {
                     self.enforce().await;
                     Life::GoesOn
                 }
                 // The engine stops, and the sandbox lives on.
-                () = stopping.cancelled() => return,
+                () = stopping.cancelled() => break,
             };
             if life == Life::IsOver {
                 break;
             }
             self.arm();
         }
+        // The link ends with the last who holds it.
+        let is_over = self.record.state == SandboxState::Terminated;
+        self.executions.reach.send_replace(if is_over { Reach::Terminated } else { Reach::Waiting });
         self.shared.timer.clear(self.record.id.clone());
     }
 
@@ -217,6 +228,10 @@ impl Actor {
         match request {
             Request::Touch => {}
             Request::Enter { operation, reply } => self.enter(operation, reply).await,
+            Request::Detach { auto_resume, is_terminal, reply } => {
+                let work = if is_terminal { Work::Terminal } else { Work::Command };
+                self.enter_for(work, Operation::Execute { auto_resume }, reply).await;
+            }
             Request::Pause { reply } => {
                 let result = self.pause("request").await;
                 // Nobody may be waiting any more; the state is published all the same.
@@ -272,7 +287,7 @@ impl Actor {
     }
 
     fn watch(&self) -> Watch {
-        let busy = self.slots.running() > 0 || self.slots.queued() > 0 || self.traffic > 0;
+        let busy = self.slots.running() > self.terminals || self.slots.queued() > 0 || self.traffic > 0;
         Watch {
             state: self.record.state,
             accounting: self.record.accounting,

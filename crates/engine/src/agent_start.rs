@@ -21,5 +21,6 @@ pub async fn reach(shared: &Shared, id: &SandboxId, patience: Duration) -> Resul
     let first_op = shared.clock.now().0 << 20;
     let connecting = tokio::time::timeout(patience, shared.driver.connect(id));
     let stream = connecting.await.map_err(|_| LinkError::Silent(patience))??;
-    Ok(Agent::greet(stream, first_op, patience).await?)
+    let kept = shared.detached.running(id);
+    Ok(Agent::greet(stream, first_op, &kept, patience).await?)
 }

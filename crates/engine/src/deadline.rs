@@ -27,9 +27,18 @@ impl Deadline {
     /// From now on the command has `left`.
     pub fn start(command: &Command, status: watch::Receiver<Status>, clock: Clock, left: Duration) -> Self {
         let now_running = status.borrow().record.accounting.running_ms(clock.now());
-        let budget = Budget { clock, ends_at_running_ms: now_running.saturating_add(millis(left)) };
+        Self::at(command.killer(), status, clock, now_running.saturating_add(millis(left)))
+    }
+
+    /// It has until its sandbox has run for so long.
+    pub fn at(
+        killer: Killer,
+        status: watch::Receiver<Status>,
+        clock: Clock,
+        ends_at_running_ms: u64,
+    ) -> Self {
         let (done, over) = watch::channel(None);
-        let task = tokio::spawn(keep(budget, status.clone(), command.killer(), done));
+        let task = tokio::spawn(keep(Budget { clock, ends_at_running_ms }, status.clone(), killer, done));
         Self { over, status, task: task.abort_handle() }
     }
 

@@ -2,11 +2,23 @@
 //! what is sent to them. The engine's own methods for them are in `engine::detached`.
 
 mod attach;
+mod book;
+mod cursor;
+mod events;
+mod execution;
+mod frame;
+mod keeper;
+mod log;
 mod reader;
+mod record;
+mod start;
 mod types;
 
 pub use attach::{Attachment, Input};
+pub use book::{Book, Executions, Found, Reach};
+pub use execution::Execution;
+pub use guest_proto::TerminalSize;
+pub use keeper::Keeper;
 pub use reader::{Followed, OutputReader};
-pub use types::{
-    BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, TerminalSize,
-};
+pub use start::start;
+pub use types::{BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};

@@ -132,7 +132,7 @@ async fn run(
 
 /// Whether a command did not start for a reason of its own or of its sandbox (no such directory, arguments too long, no
 /// process to be had); the rest are faults of ours.
-fn is_its_own_fault(kind: RefusalKind) -> bool {
+pub fn is_its_own_fault(kind: RefusalKind) -> bool {
     match kind {
         RefusalKind::CwdMissing
         | RefusalKind::ProgramMissing

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::RunId;
-use rules::{ExposeOrder, NetworkChange, Operation, TimeMs};
+use rules::{AutoResume, ExposeOrder, NetworkChange, Operation, TimeMs};
 use store::{ExposedPort, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -24,6 +24,12 @@ pub enum Request {
     /// To work inside: run a command, touch files, use a port.
     Enter {
         operation: Operation,
+        reply: Reply<Entry>,
+    },
+    /// To start a command that outlives its request, on a terminal or not.
+    Detach {
+        auto_resume: AutoResume,
+        is_terminal: bool,
         reply: Reply<Entry>,
     },
     Pause {
@@ -58,6 +64,8 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Command,
+    /// A place as a command's; the sandbox is not kept awake, which is for those who are at it.
+    Terminal,
     Traffic,
 }
 
@@ -69,7 +77,7 @@ pub struct Entry {
     pub status: watch::Receiver<Status>,
 }
 
-/// Holds the sandbox awake, and for a command one of its places. Gives both back when dropped.
+/// Holds the sandbox awake, but for a terminal, and for commands one of its places. Gives both back when dropped.
 pub struct Permit {
     work: Work,
     /// One message a permit, of which the rules allow few.

@@ -6,6 +6,7 @@
 
 mod command;
 mod errand;
+mod kept;
 mod op;
 mod tasks;
 mod tunnel;
@@ -17,14 +18,15 @@ use std::time::Duration;
 
 use driver::ByteStream;
 use guest_proto::{
-    ExecSpec, FILES_SINCE, FileRequest, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToGuest, ToHost,
-    VERSION,
+    ExecSpec, FILES_SINCE, FileRequest, KEPT_SINCE, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToGuest,
+    ToHost, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, watch};
 
 pub use command::{Command, CommandEvent, Killer, Stdin};
 pub use errand::{Errand, Reply};
+pub use kept::{Kept, KeptInput};
 use op::{Answer, Op};
 pub use tunnel::Tunnel;
 
@@ -88,11 +90,12 @@ pub(crate) struct Inner {
 }
 
 impl Agent {
-    /// Opens the link on a fresh stream. Operations of an earlier link that still run inside are ended: whoever waited for
-    /// them went away with that link.
+    /// Opens the link on a fresh stream. Operations of an earlier link that still run inside are ended, but those that are
+    /// kept: whoever waited for the others went away with that link.
     pub async fn greet(
         mut stream: Box<dyn ByteStream>,
         first_op: u64,
+        kept: &[u64],
         patience: Duration,
     ) -> Result<Self, LinkError> {
         let greeting = tokio::time::timeout(patience, exchange_hello(&mut stream));
@@ -104,13 +107,17 @@ impl Agent {
             outgoing,
             unsent: AtomicUsize::new(0),
             drained: Notify::new(),
-            next_op: AtomicU64::new(first_op),
+            // Also above those that live on, where the host's clock went back.
+            next_op: AtomicU64::new(kept.iter().fold(first_op, |first, op| first.max(op.saturating_add(1)))),
             version,
             ended: watch::channel(false).0,
         });
         tasks::spawn(stream, Arc::clone(&inner), to_write, stopped);
-        for op in leftover {
+        for op in leftover.into_iter().filter(|op| !kept.contains(op)) {
             inner.send(&ToGuest::Kill { op })?;
+            if version >= KEPT_SINCE {
+                inner.send(&ToGuest::Forget { op })?;
+            }
         }
         Ok(Self { inner, _life: Arc::new(Life(stop)) })
     }
@@ -185,6 +192,11 @@ impl Agent {
         }
     }
 
+    /// Whether both are the same link.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     pub fn is_closed(&self) -> bool {
         *self.inner.ended.borrow()
     }
@@ -208,15 +220,23 @@ impl Drop for Waiting<'_> {
 }
 
 impl Inner {
+    fn next_number(&self) -> u64 {
+        self.next_op.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn begin(&self, window: u32) -> (u64, Arc<Op>) {
-        let number = self.next_op.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number();
+        (number, self.begin_as(number, window))
+    }
+
+    fn begin_as(&self, number: u64, window: u32) -> Arc<Op> {
         let op = Arc::new(Op::new(window));
         self.table().insert(number, Arc::clone(&op));
         // The reader may have ended between a caller's look and this insertion; then nobody else would tell the operation.
         if *self.ended.borrow() {
             op.lose();
         }
-        (number, op)
+        op
     }
 
     fn forget(&self, number: u64) {

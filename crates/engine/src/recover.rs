@@ -61,6 +61,10 @@ pub async fn recover(shared: &Arc<Shared>) -> Result<Recovered, EngineError> {
         records.iter().map(|record| (guest(record), record.config.network.egress.clone())).collect();
     shared.network.recover(&living).await?;
 
+    let (shared_by_thread, id_of) = (Arc::clone(shared), known);
+    let reading = tokio::task::spawn_blocking(move || shared_by_thread.detached.recover(&id_of));
+    reading.await.map_err(|_| EngineError::TaskLost)??;
+
     let mut taken =
         futures_util::stream::iter(records).map(|record| take_up(shared, record)).buffer_unordered(AT_ONCE);
     while let Some(hold) = taken.next().await {

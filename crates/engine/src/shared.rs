@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::counters::{Counters, Gauge};
+use crate::detached::Book;
 use crate::handle::Handle;
 use crate::ledger::Ledger;
 use crate::settings::{EngineSettings, Template};
@@ -40,6 +41,8 @@ pub struct Shared {
     pub commands: Gauge,
     pub waiting: Gauge,
     pub counters: Counters,
+    /// Executions that outlive their requests.
+    pub detached: Book,
     registry: RwLock<HashMap<SandboxId, Handle>>,
 }
 
@@ -61,6 +64,7 @@ impl Shared {
             ledger: Arc::new(Ledger::new(settings.capacity, settings.slots)),
             timer: Timer::start(),
             shelves: Shelves::new(&settings.pool),
+            detached: Book::new(settings.detached.clone()),
             settings,
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),

@@ -224,6 +224,11 @@ impl Slots {
         }
     }
 
+    /// A command that an earlier daemon let in runs on, whether it would fit or not.
+    pub fn found(&mut self) {
+        self.running = self.running.saturating_add(1);
+    }
+
     /// A running command ended.
     pub fn finished(&mut self) -> Next {
         if self.queued > 0 && self.running <= self.limit {

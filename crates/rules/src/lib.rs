@@ -14,6 +14,7 @@ mod egress;
 mod environment;
 mod events;
 mod execution;
+mod executions;
 mod idempotency;
 mod keys;
 mod lifecycle;
@@ -48,6 +49,7 @@ pub use events::{
     run_header, shown_command,
 };
 pub use execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
+pub use executions::executions_to_drop;
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Remembered, Repeat, idempotency_key, keeps_answer, repeat,
 };

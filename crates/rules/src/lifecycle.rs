@@ -44,6 +44,10 @@ pub enum Operation {
     Ports {
         auto_resume: AutoResume,
     },
+    /// To be at a command that runs already: read and write it, signal it, end it.
+    Attach {
+        auto_resume: AutoResume,
+    },
     Pause,
     Resume,
     Terminate,
@@ -58,6 +62,7 @@ impl Operation {
             Self::Execute { .. } => "execute in",
             Self::Files { .. } => "use files of",
             Self::Ports { .. } => "use ports of",
+            Self::Attach { .. } => "reach a command of",
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Terminate => "terminate",
@@ -70,12 +75,13 @@ impl Operation {
         use SandboxState::{Creating, Paused, Running};
         match self {
             Self::Get | Self::Terminate => &[Creating, Running, Paused],
-            Self::Execute { auto_resume } | Self::Files { auto_resume } | Self::Ports { auto_resume } => {
-                match auto_resume {
-                    AutoResume::Allowed => &[Running, Paused],
-                    AutoResume::Forbidden => &[Running],
-                }
-            }
+            Self::Execute { auto_resume }
+            | Self::Files { auto_resume }
+            | Self::Ports { auto_resume }
+            | Self::Attach { auto_resume } => match auto_resume {
+                AutoResume::Allowed => &[Running, Paused],
+                AutoResume::Forbidden => &[Running],
+            },
             Self::Network => &[Running, Paused],
             Self::Pause => &[Running],
             Self::Resume => &[Paused],
@@ -125,17 +131,26 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
         (Creating | Running, Operation::Resume) => Err(invalid()),
         (Running | Paused, Operation::Network) => Ok(Step::ChangeNetwork),
         (Creating, Operation::Network) => Err(invalid()),
-        (Creating, Operation::Execute { .. } | Operation::Files { .. } | Operation::Ports { .. }) => {
-            Err(invalid())
-        }
-        (Running, Operation::Execute { .. } | Operation::Files { .. } | Operation::Ports { .. }) => {
-            Ok(Step::Run)
-        }
+        (
+            Creating,
+            Operation::Execute { .. }
+            | Operation::Files { .. }
+            | Operation::Ports { .. }
+            | Operation::Attach { .. },
+        ) => Err(invalid()),
+        (
+            Running,
+            Operation::Execute { .. }
+            | Operation::Files { .. }
+            | Operation::Ports { .. }
+            | Operation::Attach { .. },
+        ) => Ok(Step::Run),
         (
             Paused,
             Operation::Execute { auto_resume }
             | Operation::Files { auto_resume }
-            | Operation::Ports { auto_resume },
+            | Operation::Ports { auto_resume }
+            | Operation::Attach { auto_resume },
         ) => match auto_resume {
             AutoResume::Allowed => Ok(Step::ResumeThenRun),
             AutoResume::Forbidden => Err(invalid()),
@@ -154,7 +169,10 @@ fn remedy(state: SandboxState, operation: Operation) -> &'static str {
         (SandboxState::Running, Operation::Resume) => "; it is running already",
         (
             SandboxState::Paused,
-            Operation::Execute { .. } | Operation::Files { .. } | Operation::Ports { .. },
+            Operation::Execute { .. }
+            | Operation::Files { .. }
+            | Operation::Ports { .. }
+            | Operation::Attach { .. },
         ) => "; resume it first or leave 'autoResume' out",
         _ => "",
     }
@@ -179,6 +197,7 @@ mod tests {
             all.push(Operation::Execute { auto_resume });
             all.push(Operation::Files { auto_resume });
             all.push(Operation::Ports { auto_resume });
+            all.push(Operation::Attach { auto_resume });
         }
         all
     }
@@ -200,6 +219,8 @@ mod tests {
             (Operation::Files { auto_resume: stay }, "xRx-"),
             (Operation::Ports { auto_resume: wake }, "xRw-"),
             (Operation::Ports { auto_resume: stay }, "xRx-"),
+            (Operation::Attach { auto_resume: wake }, "xRw-"),
+            (Operation::Attach { auto_resume: stay }, "xRx-"),
         ];
         assert_eq!(rows.len(), operations().len());
         for (operation, letters) in rows {

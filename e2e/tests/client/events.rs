@@ -62,7 +62,8 @@ async fn a_list_is_whole_in_either_order_and_outlives_its_sandbox() {
     down.reverse();
     assert_eq!(up, down);
     let after = up[40].id;
-    let rest: Vec<RuntimeEvent> = sandbox.events().after(after).page_size(5).stream().try_collect().await.unwrap();
+    let rest: Vec<RuntimeEvent> =
+        sandbox.events().after(after).page_size(5).stream().try_collect().await.unwrap();
     assert_eq!(rest, up[41..]);
     let down: Vec<RuntimeEvent> =
         sandbox.events().after(after).newest_first().page_size(5).stream().try_collect().await.unwrap();
@@ -82,7 +83,11 @@ async fn a_followed_stream_outlives_the_daemon() {
     let mut expected = Vec::new();
     for kill in 0..kills {
         for (resumed, kind) in [(false, EventKind::SandboxPaused), (true, EventKind::SandboxResumed)] {
-            if resumed { drop(sandbox.resume().await.unwrap()) } else { drop(sandbox.pause().await.unwrap()) }
+            if resumed {
+                drop(sandbox.resume().await.unwrap())
+            } else {
+                drop(sandbox.pause().await.unwrap())
+            }
             expected.push(kind);
         }
         service.kill().unwrap();

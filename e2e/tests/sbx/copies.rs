@@ -100,7 +100,16 @@ async fn a_run_has_the_directories_it_was_given() {
     // Nothing of yours is deleted.
     assert!(local.path().join("sub/kept").exists());
     let file = format!("{dir}/input:/etc/my.conf");
-    let both = person.says(&["run", "-v", &file, "-v", &format!("{dir}:/a/b"), image, "--", "cat /etc/my.conf /a/b/input"]);
+    let both = person.says(&[
+        "run",
+        "-v",
+        &file,
+        "-v",
+        &format!("{dir}:/a/b"),
+        image,
+        "--",
+        "cat /etc/my.conf /a/b/input",
+    ]);
     assert_eq!(both, "4141");
     assert_eq!(person.live(), Vec::<String>::new());
 }

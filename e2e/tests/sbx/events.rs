@@ -22,7 +22,8 @@ async fn events_are_shown_and_followed() {
     let event: Value = serde_json::from_str(&person.says(&["events", "--json", "-n", "1", &id])).unwrap();
     assert_eq!((&event["type"], &event["sandboxId"]), (&"sandbox.paused".into(), &id.as_str().into()));
 
-    let mut child = person.sbx().args(["events", "-f", "-n", "1", &id]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        person.sbx().args(["events", "-f", "-n", "1", &id]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("sandbox.paused"));
     person.says(&["resume", &id]);

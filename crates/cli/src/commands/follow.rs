@@ -1,4 +1,5 @@
-//! A command that is followed to its end: its output as it comes, its exit code, and Ctrl-C. Called by `run` and `exec`.
+//! A command that is followed to its end: its output as it comes, its exit code, and Ctrl-C. Called by `run`, and by
+//! `exec` where it is buffered.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ pub async fn follow(
     }
 }
 
-async fn prepared(mut execute: Execute, running: &Running) -> Result<Execute> {
+pub async fn prepared(mut execute: Execute, running: &Running) -> Result<Execute> {
     if let Some(timeout) = running.timeout {
         execute = execute.timeout(timeout);
     }
@@ -97,17 +98,17 @@ async fn streamed(execute: Execute, shown: Shown) -> Result<ExitCode> {
 }
 
 /// Both outputs of ours.
-struct Printer {
+pub struct Printer {
     out: io::BufWriter<io::Stdout>,
     shown: Shown,
 }
 
 impl Printer {
-    fn new(shown: Shown) -> Self {
+    pub fn new(shown: Shown) -> Self {
         Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), shown }
     }
 
-    fn print(&mut self, event: &Output) -> Result<()> {
+    pub fn print(&mut self, event: &Output) -> Result<()> {
         match (self.shown, event) {
             (Shown::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
             (Shown::AsItIs, Output::Stdout(line)) => writeln!(self.out, "{line}")?,
@@ -116,12 +117,16 @@ impl Printer {
                 self.flush()?;
                 writeln!(io::stderr(), "{line}")?;
             }
+            (Shown::AsItIs, Output::Dropped(bytes)) => {
+                self.flush()?;
+                note(&format!("sbx: {bytes} bytes of output are not kept any more"));
+            }
             (Shown::AsItIs, Output::Done(_)) => {}
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<()> {
+    pub fn flush(&mut self) -> Result<()> {
         self.out.flush()?;
         // Standard output keeps a line that has no end yet.
         Ok(io::stdout().flush()?)
@@ -132,6 +137,7 @@ fn as_json(event: &Output) -> Result<Value> {
     Ok(match event {
         Output::Stdout(line) => json!({"event": "stdout", "data": line}),
         Output::Stderr(line) => json!({"event": "stderr", "data": line}),
+        Output::Dropped(bytes) => json!({"event": "dropped", "bytes": bytes}),
         Output::Done(done) => {
             let mut value = serde_json::to_value(done)?;
             value["event"] = "done".into();
@@ -141,14 +147,14 @@ fn as_json(event: &Output) -> Result<Value> {
 }
 
 /// Our exit code for how the command ended.
-fn ended(exit_code: Option<i32>, signal: Option<&str>) -> ExitCode {
+pub fn ended(exit_code: Option<i32>, signal: Option<&str>) -> ExitCode {
     if let Some(signal) = signal.filter(|_| io::stderr().is_terminal()) {
         note(&format!("sbx: the command was killed by {signal}"));
     }
     ExitCode::from(code(exit_code, signal))
 }
 
-fn code(exit_code: Option<i32>, signal: Option<&str>) -> u8 {
+pub fn code(exit_code: Option<i32>, signal: Option<&str>) -> u8 {
     match (exit_code, signal) {
         (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
         (None, Some(signal)) => BY_SIGNAL + number(signal),

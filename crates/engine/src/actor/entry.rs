@@ -9,12 +9,14 @@ use rules::{Next, Operation, Slot, Step, decide};
 use super::{Actor, Phase};
 use crate::agent_start::{REACH_AGAIN, reach};
 use crate::counters::Counted;
+use crate::detached::{Found, Keeper, Reach};
 use crate::error::EngineError;
 use crate::handle::{Entry, Permit, Reply, Work};
 use crate::link::Agent;
 
 /// Somebody who waits for a place.
 pub(super) struct Waiting {
+    work: Work,
     operation: Operation,
     reply: Reply<Entry>,
     _counted: Counted,
@@ -24,6 +26,11 @@ impl Actor {
     /// Answers at once, or keeps a command waiting for a place if the operator allows a queue.
     pub(super) async fn enter(&mut self, operation: Operation, reply: Reply<Entry>) {
         let work = if matches!(operation, Operation::Execute { .. }) { Work::Command } else { Work::Traffic };
+        self.enter_for(work, operation, reply).await;
+    }
+
+    /// The same for what the operation alone does not say.
+    pub(super) async fn enter_for(&mut self, work: Work, operation: Operation, reply: Reply<Entry>) {
         let admitted = match self.make_ready(operation).await {
             Ok(agent) => self.take_place(work).map(|place| (agent, place)),
             Err(error) => Err(error),
@@ -31,7 +38,7 @@ impl Actor {
         let answer = match admitted {
             Ok((_, Slot::Queue)) => {
                 let _counted = self.shared.waiting.one();
-                self.queue.push_back(Waiting { operation, reply, _counted });
+                self.queue.push_back(Waiting { work, operation, reply, _counted });
                 return;
             }
             Ok((agent, Slot::Run)) => Ok(self.entry(work, agent)),
@@ -94,7 +101,7 @@ impl Actor {
 
     fn take_place(&mut self, work: Work) -> Result<Slot, EngineError> {
         match work {
-            Work::Command => {
+            Work::Command | Work::Terminal => {
                 self.forget_who_gave_up();
                 Ok(self.slots.ask()?)
             }
@@ -116,20 +123,62 @@ impl Actor {
         });
     }
 
-    fn entry(&self, work: Work, agent: Agent) -> Entry {
-        let counted = match work {
-            Work::Command => {
-                self.shared.counters.executions_started.add(1);
-                Some(self.shared.commands.one())
-            }
-            Work::Traffic => None,
-        };
+    fn entry(&mut self, work: Work, agent: Agent) -> Entry {
+        if work != Work::Traffic {
+            self.shared.counters.executions_started.add(1);
+        }
         Entry {
-            permit: Permit::new(work, self.leaving.clone(), counted),
+            permit: self.permit(work),
             agent,
             record: Arc::clone(&self.record),
             status: self.status.subscribe(),
         }
+    }
+
+    fn permit(&mut self, work: Work) -> Permit {
+        let counted = match work {
+            Work::Command | Work::Terminal => Some(self.shared.commands.one()),
+            Work::Traffic => None,
+        };
+        self.terminals += u32::from(work == Work::Terminal);
+        Permit::new(work, self.leaving.clone(), counted)
+    }
+
+    /// Executions that another daemon left running are in the care of this one now, and hold their places.
+    pub(super) fn keep_found(&mut self) {
+        for Found { execution, log, orders } in self.executions.take_found() {
+            let permit = execution.is_running().then(|| {
+                self.slots.found();
+                self.permit(if execution.record.terminal.is_some() { Work::Terminal } else { Work::Command })
+            });
+            let keeper = Keeper {
+                shared: Arc::clone(&self.shared),
+                executions: Arc::clone(&self.executions),
+                execution,
+                log: Some(log),
+                orders,
+                status: self.status.subscribe(),
+                permit,
+            };
+            self.shared.tasks.spawn(keeper.run(None));
+        }
+    }
+
+    /// Tells the keepers how the agent is reached.
+    pub(super) fn publish_reach(&self) {
+        let now = match &self.phase {
+            Phase::Running(Some(agent)) => Reach::Linked(agent.clone()),
+            // A frozen agent does not answer.
+            Phase::Running(None) | Phase::Frozen(_) => Reach::Waiting,
+            Phase::Stopped => Reach::Gone,
+        };
+        self.executions.reach.send_if_modified(|reach| {
+            let is_new = !reach.is_same(&now);
+            if is_new {
+                *reach = now;
+            }
+            is_new
+        });
     }
 
     /// Somebody gave a permit back.
@@ -138,6 +187,10 @@ impl Actor {
         match work {
             Work::Traffic => self.traffic = self.traffic.saturating_sub(1),
             Work::Command => self.give_place().await,
+            Work::Terminal => {
+                self.terminals = self.terminals.saturating_sub(1);
+                self.give_place().await;
+            }
         }
     }
 
@@ -145,7 +198,7 @@ impl Actor {
     /// it, as for one that comes now.
     async fn give_place(&mut self) {
         while self.slots.finished() == Next::RunQueued {
-            let Some(Waiting { operation, reply, .. }) = self.queue.pop_front() else { return };
+            let Some(Waiting { work, operation, reply, .. }) = self.queue.pop_front() else { return };
             if reply.is_closed() {
                 // Nobody is resumed for who went away; its place is free again.
                 continue;
@@ -153,7 +206,7 @@ impl Actor {
             match self.make_ready(operation).await {
                 Ok(agent) => {
                     // One that went away drops the permit unseen, and it comes back as any other.
-                    let _ = reply.send(Ok(self.entry(Work::Command, agent)));
+                    let _ = reply.send(Ok(self.entry(work, agent)));
                     return;
                 }
                 Err(error) => {

@@ -218,6 +218,12 @@ impl Actor {
         let guest = guest(&self.record);
         let lease = self.slot.take();
         self.shared.tasks.spawn(async move {
+            let id = guest.id.clone();
+            let shared_by_thread = Arc::clone(&shared);
+            let removed = tokio::task::spawn_blocking(move || shared_by_thread.detached.remove(&id)).await;
+            if let Ok(Err(error)) = removed {
+                tracing::error!(id = %guest.id, %error, "could not remove the executions of a terminated sandbox");
+            }
             for attempt in 1..=REMOVALS {
                 match remove(&shared, &guest).await {
                     Ok(()) => return,

@@ -1,10 +1,22 @@
 //! Reading an execution's output from any position on, while it grows and after its end.
+//!
+//! A reader holds one piece of the log in memory at most, and reads the next when that is taken: who reads slowly costs nothing, and
+//! does not slow the command.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::Stream;
 use guest_proto::Channel;
 use rules::{OutputPosition, TimeMs};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
+use super::cursor::{Cursor, Found};
+use super::execution::{Execution, Progress};
 use super::types::ExecutionStatus;
 use crate::error::EngineError;
 
@@ -26,13 +38,105 @@ pub enum Followed {
 
 /// Somebody's place in the output of an execution.
 pub struct OutputReader {
+    execution: Arc<Execution>,
+    progress: watch::Receiver<Progress>,
+    stopping: CancellationToken,
+    place: Place,
+    ready: VecDeque<Found>,
     is_over: bool,
 }
 
+/// The cursor, or who reads with it.
+enum Place {
+    Here(Cursor),
+    Reading(JoinHandle<(Cursor, io::Result<VecDeque<Found>>)>),
+    Nowhere,
+}
+
 impl OutputReader {
+    /// A position beyond what was printed is that of the end so far.
+    pub(crate) fn new(execution: Arc<Execution>, from: OutputPosition, stopping: CancellationToken) -> Self {
+        let progress = execution.progress.subscribe();
+        let printed = progress.borrow().told.printed;
+        let from = OutputPosition {
+            stdout: from.stdout.min(printed.stdout),
+            stderr: from.stderr.min(printed.stderr),
+        };
+        let place = Place::Here(Cursor::new(execution.dir.clone(), from));
+        Self { execution, progress, stopping, place, ready: VecDeque::new(), is_over: false }
+    }
+
     /// Waits for what comes next. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Followed, EngineError> {
-        Err(EngineError::Stopping)
+        loop {
+            if let Some(found) = self.ready.pop_front() {
+                return Ok(match found {
+                    Found::Output { channel, bytes, at, position } => {
+                        Followed::Output { channel, bytes, at, position }
+                    }
+                    Found::Dropped { position } => Followed::Dropped { position },
+                });
+            }
+            self.read().await?;
+            if !self.ready.is_empty() {
+                continue;
+            }
+            let progress = self.progress.borrow_and_update().clone();
+            if self.begin(&progress) {
+                continue;
+            }
+            if progress.told.end.is_some() {
+                return Ok(Followed::Ended(self.execution.status()));
+            }
+            tokio::select! {
+                // The execution lives as long as we do.
+                _ = self.progress.changed() => {}
+                () = self.stopping.cancelled() => return Err(EngineError::Stopping),
+            }
+        }
+    }
+
+    /// Begins to read on, if there is more.
+    fn begin(&mut self, progress: &Progress) -> bool {
+        match std::mem::replace(&mut self.place, Place::Nowhere) {
+            Place::Here(mut cursor) if !cursor.is_at(progress.reach) => {
+                let (segments, reach) = (Arc::clone(&progress.segments), progress.reach);
+                let reading = tokio::task::spawn_blocking(move || {
+                    let found = cursor.read(&segments, reach);
+                    (cursor, found)
+                });
+                self.place = Place::Reading(reading);
+                true
+            }
+            place => {
+                self.place = place;
+                false
+            }
+        }
+    }
+
+    /// Waits for what is being read.
+    async fn read(&mut self) -> Result<(), EngineError> {
+        let Place::Reading(reading) = &mut self.place else { return Ok(()) };
+        let (cursor, found) = reading.await.map_err(|_| EngineError::TaskLost)?;
+        match found {
+            Ok(found) => {
+                self.place = Place::Here(cursor);
+                self.ready = found;
+                Ok(())
+            }
+            // With its sandbox all of it went, or it was given up to make room for others.
+            Err(_) if self.progress.borrow().told.end.is_some() => {
+                self.place = Place::Nowhere;
+                Ok(())
+            }
+            // It was given up faster than it was read: there is more news of it.
+            Err(_) if self.progress.has_changed().unwrap_or(false) => {
+                self.place = Place::Here(cursor);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The same as a stream, which ends after the end, or an error.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use api::{ALPHABET, RunId};
+use guest_proto::TerminalSize;
 use rand::Rng;
 use rules::{OutputPosition, TimeMs};
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,6 @@ use serde::{Deserialize, Serialize};
 const PREFIX: &str = "ex_";
 /// Random characters: 100 bits.
 const OPAQUE: usize = 20;
-/// Columns and rows of the largest terminal.
-const MOST_CELLS: u16 = 1000;
 
 /// Identifies an execution: `ex_` and 20 lower-case letters or digits. Safe to put into a path.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -72,21 +71,6 @@ impl fmt::Display for ExecutionId {
 impl fmt::Debug for ExecutionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// The size of a terminal in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TerminalSize {
-    pub columns: u16,
-    pub rows: u16,
-}
-
-impl TerminalSize {
-    /// `None` where one of the two is not from 1 to 1000.
-    pub fn new(columns: u16, rows: u16) -> Option<Self> {
-        let fits = |cells: u16| (1..=MOST_CELLS).contains(&cells);
-        (fits(columns) && fits(rows)).then_some(Self { columns, rows })
     }
 }
 
@@ -168,11 +152,5 @@ mod tests {
         ] {
             assert_eq!(text.parse::<ExecutionId>(), Err(BadExecutionId), "{text:?}");
         }
-    }
-
-    #[test]
-    fn a_terminal_has_some_characters_and_not_too_many() {
-        assert!(TerminalSize::new(1, 1000).is_some() && TerminalSize::new(80, 24).is_some());
-        assert!(TerminalSize::new(0, 24).is_none() && TerminalSize::new(80, 1001).is_none());
     }
 }

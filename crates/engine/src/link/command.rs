@@ -96,6 +96,10 @@ pub struct Killer {
 }
 
 impl Killer {
+    pub(super) fn new(agent: Agent, number: u64) -> Self {
+        Self { agent, number }
+    }
+
     /// Has the command's whole tree killed.
     pub fn kill(&self) {
         // A lost link is what the command's reader finds.

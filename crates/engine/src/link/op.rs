@@ -20,6 +20,7 @@ pub enum Answer {
     Started,
     Opened,
     Done,
+    Taken { stdin: u64 },
     Refused { kind: RefusalKind, message: String },
 }
 
@@ -29,6 +30,7 @@ impl Answer {
             Self::Started => "started",
             Self::Opened => "opened",
             Self::Done => "done",
+            Self::Taken { .. } => "taken",
             Self::Refused { .. } => "refused",
         }
     }
@@ -189,6 +191,11 @@ impl Op {
             }
             self.readable.notified().await;
         }
+    }
+
+    /// What has come already, as [`Op::next`].
+    pub fn try_next(&self) -> Option<(Incoming, Option<(Channel, u32)>)> {
+        self.state().take()
     }
 
     /// Waits until something may be sent and takes the right to send up to `want` bytes. `None` when nobody listens any more.

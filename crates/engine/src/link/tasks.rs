@@ -92,6 +92,9 @@ fn dispatch(inner: &Inner, frame: &ToHost<'_>) -> Result<(), LinkError> {
         ToHost::Credit { op, bytes } => on(inner, op, |op| op.credit(bytes))?,
         ToHost::Started { op, window, .. } => on(inner, op, |op| op.answer(Answer::Started, window))?,
         ToHost::Opened { op, window } => on(inner, op, |op| op.answer(Answer::Opened, window))?,
+        ToHost::Taken { op, stdin, window } => {
+            on(inner, op, |op| op.answer(Answer::Taken { stdin }, window))?;
+        }
         ToHost::Done { op } => on(inner, op, |op| op.answer(Answer::Done, 0))?,
         ToHost::Refused { op, kind, message } => {
             on(inner, op, |op| op.answer(Answer::Refused { kind, message: message.to_owned() }, 0))?;

@@ -5,6 +5,7 @@
 mod cancelled;
 mod crash;
 mod deadlines;
+mod detached;
 mod events;
 mod faults;
 mod files;

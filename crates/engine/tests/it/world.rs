@@ -1,8 +1,6 @@
 //! An engine and all that it stands on.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, Resources, SandboxConfig, SandboxId, SandboxState};
@@ -34,15 +32,9 @@ pub fn settings() -> EngineSettings {
         terminated_retention_ms: 0,
         slots: 32,
         prices: Default::default(),
-        detached: DetachedSettings::in_dir(fresh_dir()),
+        // Tests that start detached executions bring a place of their own.
+        detached: DetachedSettings::in_dir("/nowhere/executions".into()),
     }
-}
-
-/// A place for the logs of one engine after the other, not there before anybody needs it; what a test leaves in it is empty.
-fn fresh_dir() -> PathBuf {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("engine-test-{}-{number}", std::process::id()))
 }
 
 pub fn with_pool(count: u32) -> EngineSettings {

@@ -1,0 +1,95 @@
+//! `sbx logs`: what a detached command printed, or which there are.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use client::{Client, Detached, ExecutionState, ExecutionView, Output, Sandbox};
+use futures_util::StreamExt;
+
+use super::follow::{Printer, Shown};
+use crate::cli::LogsArguments;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::style::{Paint, Tone};
+use crate::table::{age, plain, table};
+
+pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Result<ExitCode> {
+    let sandbox = client.sandbox(&arguments.id)?;
+    let Some(execution) = &arguments.execution else { return list(&sandbox, json).await };
+    let execution = sandbox.execution(execution)?;
+    if arguments.follow {
+        let interrupt = Interrupt::listen()?;
+        return tokio::select! {
+            done = follow(&execution, json) => done,
+            code = interrupt.first() => Ok(ExitCode::from(code)),
+        };
+    }
+    let mut output = execution.output().await?;
+    loop {
+        if json {
+            output::json(&output)?;
+        } else {
+            io::stderr().write_all(output.stderr.as_bytes())?;
+            output::text(&output.stdout)?;
+        }
+        if !output.more {
+            return Ok(ExitCode::SUCCESS);
+        }
+        output = execution.output_after(&output.next).await?;
+    }
+}
+
+/// The command's end is no failure of ours.
+async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
+    let mut printer = Printer::new(if json { Shown::Json } else { Shown::AsItIs });
+    let mut output = execution.follow();
+    while let Some(event) = output.next().await {
+        let event = event?;
+        printer.print(&event)?;
+        printer.flush()?;
+        if matches!(event, Output::Done(_)) {
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(sandbox: &Sandbox, json: bool) -> Result<ExitCode> {
+    let all = sandbox.executions().await?;
+    if json {
+        output::json(&all)?;
+    } else {
+        let rows: Vec<_> = all.iter().map(row).collect();
+        let heading = ["EXECUTION", "STATE", "EXIT", "TOOK", "COMMAND"];
+        output::text(&table(heading, &rows, Paint::of(&io::stdout())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(view: &ExecutionView) -> [(String, Tone); 5] {
+    let exit = match (view.exit_code, &view.signal) {
+        (Some(code), _) => code.to_string(),
+        (None, Some(signal)) => signal.clone(),
+        (None, None) => "-".to_owned(),
+    };
+    let tone = match view.state {
+        ExecutionState::Running => Tone::Good,
+        ExecutionState::Exited => Tone::Faint,
+        ExecutionState::Lost => Tone::Bad,
+    };
+    let command = if view.command.is_empty() { "(shell)".to_owned() } else { first_line(&view.command) };
+    [
+        plain(&view.execution_id.to_string()),
+        (view.state.to_string(), tone),
+        plain(exit),
+        plain(view.duration_ms.map_or_else(|| "-".to_owned(), age)),
+        (command, Tone::Bold),
+    ]
+}
+
+fn first_line(command: &str) -> String {
+    let mut lines = command.lines();
+    let first = lines.next().unwrap_or_default();
+    if lines.next().is_some() { format!("{first} …") } else { first.to_owned() }
+}

@@ -1,0 +1,59 @@
+//! The terminal that we run on, in raw mode while somebody works on another one through it. It is as it was before when the guard
+//! is dropped, also by a panic, and a panic of any thread restores it before its message is printed.
+
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, Once, PoisonError};
+
+use rustix::termios::{self, OptionalActions, Termios};
+
+/// How it was, while it is raw.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// Raw until it is dropped.
+pub struct Raw(());
+
+impl Raw {
+    /// Keys come as they are typed, Ctrl-C too, and nothing is shown but what we write.
+    pub fn enter() -> io::Result<Self> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let told = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                restore();
+                told(panic);
+            }));
+        });
+        let before = termios::tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        let guard = Self(());
+        termios::tcsetattr(io::stdin(), OptionalActions::Drain, &raw)?;
+        Ok(guard)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn restore() {
+    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // A terminal that is gone needs nothing.
+        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &before);
+    }
+}
+
+/// Whether a person types and sees.
+pub fn is_there() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Columns and rows of the window.
+pub fn size() -> Option<(u16, u16)> {
+    let size = termios::tcgetwinsize(io::stdout()).ok()?;
+    let cells = |cells: u16| cells.clamp(1, 1000);
+    (size.ws_col > 0 && size.ws_row > 0).then(|| (cells(size.ws_col), cells(size.ws_row)))
+}

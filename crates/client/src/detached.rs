@@ -1,0 +1,334 @@
+//! Commands that go on by themselves: started, come back to, and ended.
+
+use api::{
+    DetachedBody, ExecutionId, ExecutionList, ExecutionOutput, ExecutionView, SignalBody, StdinWritten,
+};
+use bytes::Bytes;
+use hyper::Method;
+
+use crate::execute::Execute;
+use crate::payload::Payload;
+use crate::reattach::Following;
+use crate::retry::Safety;
+use crate::sandbox::Sandbox;
+use crate::stream::Output;
+use crate::transport::{Call, encoded};
+use crate::{Error, Result};
+
+/// The service's largest page.
+const PAGE: u64 = 100;
+
+impl Execute {
+    /// Its standard input stays open, for [`Detached::write`]. Only for what is [`detached`](Self::detached).
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
+    /// cat.write("hello\n").await?;
+    /// cat.close_stdin().await?;
+    /// assert_eq!(cat.wait().await?.exit_code, Some(0));
+    /// # Ok(()) });
+    /// ```
+    pub fn open_stdin(mut self) -> Self {
+        self.open_stdin = true;
+        self
+    }
+
+    /// Starts it, and leaves it to itself: it goes on when nobody is connected, and has no time limit but one that is
+    /// [given](Self::timeout), of a day at most.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let build = sandbox.execute("echo built").detached().await?;
+    /// assert_eq!(build.wait().await?.exit_code, Some(0));
+    /// assert_eq!(build.output().await?.stdout, "built\n");
+    /// # Ok(()) });
+    /// ```
+    pub async fn detached(self) -> Result<Detached> {
+        let open_stdin = self.open_stdin.then_some(true);
+        let (sandbox, body, key) = self.into_parts();
+        let body = DetachedBody {
+            command: body.command,
+            detached: true,
+            cwd: body.cwd,
+            env: body.env,
+            timeout_ms: body.timeout_ms,
+            stdin: body.stdin,
+            open_stdin,
+            auto_resume: body.auto_resume,
+        };
+        let path = format!("/v1/sandboxes/{}/execute", sandbox.id());
+        let call = Call::new(Method::POST, path, Safety::Command).json(&body)?.key(&key)?;
+        let view: ExecutionView = asked(&sandbox, call).await?;
+        Ok(Detached { sandbox, id: view.execution_id })
+    }
+}
+
+impl Sandbox {
+    /// Starts a command that goes on by itself: `execute(command).detached()`.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let server = sandbox.start("sleep 1000").await?;
+    /// server.cancel().await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn start(&self, command: impl Into<String>) -> Result<Detached> {
+        self.execute(command).detached().await
+    }
+
+    /// Its detached commands and terminals, newest first: those that run, and the last that ended.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let started = sandbox.start("echo hi").await?;
+    /// assert_eq!(sandbox.executions().await?[0].execution_id, *started.id());
+    /// # Ok(()) });
+    /// ```
+    pub async fn executions(&self) -> Result<Vec<ExecutionView>> {
+        let mut all: Vec<ExecutionView> = Vec::new();
+        loop {
+            let path = format!("/v1/sandboxes/{}/executions?limit={PAGE}&offset={}", self.id(), all.len());
+            let page: ExecutionList = asked(self, Call::get(path)).await?;
+            let (came, more) = (page.data.len(), page.pagination.has_more);
+            all.extend(page.data);
+            if came == 0 || !more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// A handle for an execution, without asking whether there is one.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let id = sandbox.start("echo hi").await?.id().to_string();
+    /// let found = sandbox.execution(&id)?;
+    /// assert_eq!(found.status().await?.command, "echo hi");
+    /// # Ok(()) });
+    /// ```
+    pub fn execution(&self, id: &str) -> Result<Detached> {
+        let id = id.parse().map_err(|why| Error::configuration(format!("{id:?} is no execution: {why}")))?;
+        Ok(Detached { sandbox: self.clone(), id })
+    }
+}
+
+async fn asked<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) -> Result<T> {
+    sandbox.client().transport().json(call).await.map_err(|error| sandbox.failed(error))
+}
+
+/// A handle for a detached command or a terminal. Clones are the same handle; dropping it does nothing to the command.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// use client::Output;
+/// use futures_util::TryStreamExt;
+/// let tests = sandbox.execute("echo one; echo two").detached().await?;
+/// // Here, later, or in another process: a lost connection is made again, and nothing is missed or comes twice.
+/// let lines: Vec<Output> = tests.follow().try_collect().await?;
+/// assert_eq!(lines[1], Output::Stdout("two".into()));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Detached {
+    sandbox: Sandbox,
+    id: ExecutionId,
+}
+
+impl Detached {
+    pub(crate) fn new(sandbox: Sandbox, id: ExecutionId) -> Self {
+        Self { sandbox, id }
+    }
+
+    /// Its identifier.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert!(sandbox.start("true").await?.id().as_str().starts_with("ex_"));
+    /// # Ok(()) });
+    /// ```
+    pub fn id(&self) -> &ExecutionId {
+        &self.id
+    }
+
+    /// The sandbox that it runs in.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.start("true").await?.sandbox().id(), sandbox.id());
+    /// # Ok(()) });
+    /// ```
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    pub(crate) fn path(&self, what: &str) -> String {
+        format!("/v1/sandboxes/{}/executions/{}{what}", self.sandbox.id(), self.id)
+    }
+
+    /// Asks how it is.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let sleeping = sandbox.start("sleep 1000").await?;
+    /// assert_eq!(sleeping.status().await?.state, client::ExecutionState::Running);
+    /// # Ok(()) });
+    /// ```
+    pub async fn status(&self) -> Result<ExecutionView> {
+        asked(&self.sandbox, Call::get(self.path(""))).await
+    }
+
+    /// Its output, line by line from the beginning, and how it ends.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// let mut output = sandbox.start("echo hi").await?.follow();
+    /// assert_eq!(output.try_next().await?, Some(client::Output::Stdout("hi".into())));
+    /// # Ok(()) });
+    /// ```
+    pub fn follow(&self) -> Following {
+        Following::new(self.clone(), None)
+    }
+
+    /// As [`follow`](Self::follow), behind a [place](Following::place) that somebody came to before.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// let command = sandbox.start("echo one; echo two").await?;
+    /// let mut output = command.follow();
+    /// output.try_next().await?;
+    /// let rest: Vec<_> = command.follow_from(output.place().unwrap()).try_collect().await?;
+    /// assert_eq!(rest[0], client::Output::Stdout("two".into()));
+    /// # Ok(()) });
+    /// ```
+    pub fn follow_from(&self, place: impl Into<String>) -> Following {
+        Following::new(self.clone(), Some(place.into()))
+    }
+
+    /// What it printed so far.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let command = sandbox.start("echo hi").await?;
+    /// let output = command.output().await?;
+    /// assert_eq!(output.stdout, "hi\n");
+    /// assert_eq!(command.output_after(&output.next).await?.stdout, "");
+    /// # Ok(()) });
+    /// ```
+    pub async fn output(&self) -> Result<ExecutionOutput> {
+        asked(&self.sandbox, Call::get(self.path("/output"))).await
+    }
+
+    /// What it printed since a place.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let output = sandbox.start("echo hi").await?.output_after("1.0").await?;
+    /// assert_eq!(output.stdout, "i\n");
+    /// # Ok(()) });
+    /// ```
+    pub async fn output_after(&self, place: &str) -> Result<ExecutionOutput> {
+        asked(&self.sandbox, Call::get(self.path(&format!("/output?after={}", encoded(place))))).await
+    }
+
+    /// Waits for its end, over lost connections too.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.start("exit 3").await?.wait().await?.exit_code, Some(3));
+    /// # Ok(()) });
+    /// ```
+    pub async fn wait(&self) -> Result<ExecutionView> {
+        use futures_util::TryStreamExt;
+        let status = self.status().await?;
+        if status.ended_at.is_some() {
+            return Ok(status);
+        }
+        let mut rest = self.follow_from(status.output_end);
+        while let Some(output) = rest.try_next().await? {
+            if matches!(output, Output::Done(_)) {
+                break;
+            }
+        }
+        self.status().await
+    }
+
+    /// Writes to its standard input, and answers when the command took it. A write whose answer was lost is not sent again.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
+    /// cat.write("hello\n").await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn write(&self, bytes: impl Into<Bytes>) -> Result<()> {
+        self.written("/stdin", bytes.into()).await
+    }
+
+    /// Ends its standard input.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
+    /// cat.close_stdin().await?;
+    /// let error = cat.write("late").await.unwrap_err();
+    /// assert_eq!(error.code(), client::Code::ExecutionEnded);
+    /// # Ok(()) });
+    /// ```
+    pub async fn close_stdin(&self) -> Result<()> {
+        self.written("/stdin?close=true", Bytes::new()).await
+    }
+
+    async fn written(&self, what: &str, bytes: Bytes) -> Result<()> {
+        let call = Call::new(Method::POST, self.path(what), Safety::OnlyUnstarted)
+            .payload(Payload::Whole(bytes), "application/octet-stream");
+        asked::<StdinWritten>(&self.sandbox, call).await.map(drop)
+    }
+
+    /// Sends a signal to it, such as `SIGINT`.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let sleeping = sandbox.start("sleep 1000").await?;
+    /// sleeping.signal("SIGTERM").await?;
+    /// assert_eq!(sleeping.wait().await?.signal.as_deref(), Some("SIGTERM"));
+    /// # Ok(()) });
+    /// ```
+    pub async fn signal(&self, name: &str) -> Result<()> {
+        let body = SignalBody { signal: name.to_owned() };
+        let call = Call::new(Method::POST, self.path("/signal"), Safety::AfterAnswer).json(&body)?;
+        asked::<ExecutionView>(&self.sandbox, call).await.map(drop)
+    }
+
+    /// Kills it and all that it started. One that has ended stays as it is.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let ended = sandbox.start("sleep 1000").await?.cancel().await?;
+    /// assert_eq!(ended.signal.as_deref(), Some("SIGKILL"));
+    /// # Ok(()) });
+    /// ```
+    pub async fn cancel(&self) -> Result<ExecutionView> {
+        asked(&self.sandbox, Call::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
+    }
+}

@@ -1,0 +1,330 @@
+//! Terminals: opened, attached to, and attached to again when a connection was lost.
+//!
+//! One task speaks over the websocket. It ends with the [`Terminal`] that it belongs to, with the terminal's own end, or when the
+//! service was away for too long; both its queues are bounded.
+
+mod conversation;
+
+use std::future::IntoFuture;
+
+use api::{ExecutionView, TerminalBody, TerminalSize};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use hyper::Method;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::detached::Detached;
+use crate::ids::made;
+use crate::retry::Safety;
+use crate::sandbox::Sandbox;
+use crate::transport::Call;
+use crate::{Error, Result};
+use conversation::{Conversation, Said};
+
+/// Messages that wait, either way.
+const QUEUE: usize = 16;
+
+impl Sandbox {
+    /// A terminal: a shell, unless it is told a command. `.await` opens it and attaches to it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use client::Shown;
+    /// let mut terminal = sandbox.terminal().size(120, 40).await?;
+    /// terminal.write("exit 3\r").await?;
+    /// while let Some(shown) = terminal.next().await? {
+    ///     match shown {
+    ///         Shown::Bytes(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
+    ///         Shown::Ended(ended) => assert_eq!(ended.exit_code, Some(3)),
+    ///         Shown::Dropped | Shown::Away | Shown::Back => {}
+    ///     }
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn terminal(&self) -> OpenTerminal {
+        OpenTerminal { sandbox: self.clone(), body: TerminalBody::default() }
+    }
+}
+
+/// A terminal that is being asked for.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let terminal = sandbox.terminal().command("top").cwd("/").env("LANG", "C").open().await?;
+/// assert!(terminal.status().await?.terminal.is_some());
+/// # Ok(()) });
+/// ```
+#[must_use = "it is opened by .await or .open()"]
+pub struct OpenTerminal {
+    sandbox: Sandbox,
+    body: TerminalBody,
+}
+
+impl OpenTerminal {
+    /// Columns and rows; 80 and 24 if nothing is said, 1000 at most.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().size(132, 50).open().await?;
+    /// assert_eq!(terminal.status().await?.terminal.unwrap().cols, 132);
+    /// # Ok(()) });
+    /// ```
+    pub fn size(mut self, cols: u16, rows: u16) -> Self {
+        (self.body.cols, self.body.rows) = (Some(cols), Some(rows));
+        self
+    }
+
+    /// What runs on it in place of a shell: a line for bash.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().command("vim notes").open().await?;
+    /// assert_eq!(terminal.status().await?.command, "vim notes");
+    /// # Ok(()) });
+    /// ```
+    pub fn command(mut self, command: impl Into<String>) -> Self {
+        self.body.command = Some(command.into());
+        self
+    }
+
+    /// Where it runs, if not in the sandbox's working directory.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().cwd("/tmp").open().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn cwd(mut self, cwd: impl Into<String>) -> Self {
+        self.body.cwd = Some(cwd.into());
+        self
+    }
+
+    /// A variable of its environment, over the sandbox's.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().env("EDITOR", "vim").open().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.body.env.get_or_insert_default().insert(name.into(), value.into());
+        self
+    }
+
+    /// Opens it without attaching to it.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let opened = sandbox.terminal().open().await?;
+    /// let terminal = opened.attach().await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn open(self) -> Result<Detached> {
+        let path = format!("/v1/sandboxes/{}/terminals", self.sandbox.id());
+        let call = Call::new(Method::POST, path, Safety::Command).json(&self.body)?.key(&made("key_"))?;
+        let view: Result<ExecutionView> = self.sandbox.client().transport().json(call).await;
+        let view = view.map_err(|error| self.sandbox.failed(error))?;
+        Ok(Detached::new(self.sandbox, view.execution_id))
+    }
+}
+
+impl IntoFuture for OpenTerminal {
+    type Output = Result<Terminal>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.open().await?.attach().await })
+    }
+}
+
+impl Detached {
+    /// Attaches to its terminal, which first repeats what it has shown.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let opened = sandbox.terminal().open().await?;
+    /// let (one, two) = (opened.attach().await?, opened.attach().await?);
+    /// # Ok(()) });
+    /// ```
+    pub async fn attach(&self) -> Result<Terminal> {
+        self.attach_from(0).await
+    }
+
+    /// As [`attach`](Self::attach), where so many bytes of it were seen.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let opened = sandbox.terminal().open().await?;
+    /// let again = opened.attach_from(0).await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn attach_from(&self, position: u64) -> Result<Terminal> {
+        let (say, said) = mpsc::channel(QUEUE);
+        let (show, shown) = mpsc::channel(QUEUE);
+        let conversation = Conversation::open(self.clone(), position, said, show).await;
+        let conversation = conversation.map_err(|error| self.sandbox().failed(error))?;
+        let task = tokio::spawn(conversation.run());
+        Ok(Terminal { execution: self.clone(), keyboard: Keyboard { say }, shown, task })
+    }
+}
+
+/// What a terminal shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    Bytes(Bytes),
+    /// Some of what it showed is not kept any more: the screen may look wrong until it is drawn anew.
+    Dropped,
+    /// The connection was lost; it is being made again.
+    Away,
+    /// The connection is back.
+    Back,
+    /// How it ended; the last of all.
+    Ended(Box<ExecutionView>),
+}
+
+/// Somebody at a terminal. Dropping it detaches; the terminal goes on.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let mut terminal = sandbox.terminal().await?;
+/// terminal.resize(100, 30).await?;
+/// terminal.write("echo hi\r").await?;
+/// assert!(matches!(terminal.next().await?, Some(client::Shown::Bytes(_))));
+/// # Ok(()) });
+/// ```
+pub struct Terminal {
+    execution: Detached,
+    keyboard: Keyboard,
+    shown: mpsc::Receiver<Result<Shown>>,
+    task: JoinHandle<()>,
+}
+
+impl Terminal {
+    /// The execution behind it, to come back to.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().await?;
+    /// assert_eq!(sandbox.executions().await?[0].execution_id, *terminal.execution().id());
+    /// # Ok(()) });
+    /// ```
+    pub fn execution(&self) -> &Detached {
+        &self.execution
+    }
+
+    /// What it is written to through, for another task.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().await?;
+    /// let keyboard = terminal.keyboard();
+    /// tokio::spawn(async move { keyboard.write("ls\r").await });
+    /// # Ok(()) });
+    /// ```
+    pub fn keyboard(&self) -> Keyboard {
+        self.keyboard.clone()
+    }
+
+    /// What it shows next; nothing after its end.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let mut terminal = sandbox.terminal().await?;
+    /// terminal.write("exit 0\r").await?;
+    /// while terminal.next().await?.is_some() {}
+    /// # Ok(()) });
+    /// ```
+    pub async fn next(&mut self) -> Result<Option<Shown>> {
+        self.shown.recv().await.transpose()
+    }
+
+    /// Types. See [`Keyboard::write`].
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.terminal().await?.write("ls\r").await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn write(&self, bytes: impl Into<Bytes>) -> Result<()> {
+        self.keyboard.write(bytes).await
+    }
+
+    /// Tells it the size of the window. See [`Keyboard::resize`].
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.terminal().await?.resize(100, 30).await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn resize(&self, cols: u16, rows: u16) -> Result<()> {
+        self.keyboard.resize(cols, rows).await
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The way into a terminal. Clones are the same.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let terminal = sandbox.terminal().await?;
+/// terminal.keyboard().write("ls\r").await?;
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Keyboard {
+    say: mpsc::Sender<Said>,
+}
+
+impl Keyboard {
+    /// Types. What is on its way when a connection is lost may not arrive; it never arrives twice.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().await?;
+    /// terminal.keyboard().write("\x03").await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn write(&self, bytes: impl Into<Bytes>) -> Result<()> {
+        self.say(Said::Bytes(bytes.into())).await
+    }
+
+    /// Tells it the size of the window; what runs on it hears `SIGWINCH`.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().await?;
+    /// terminal.keyboard().resize(100, 30).await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn resize(&self, cols: u16, rows: u16) -> Result<()> {
+        self.say(Said::Size(TerminalSize { cols, rows })).await
+    }
+
+    async fn say(&self, said: Said) -> Result<()> {
+        self.say.send(said).await.map_err(|_| Error::network("the terminal has ended"))
+    }
+}

@@ -1,0 +1,174 @@
+//! The task that speaks with a terminal: over one websocket after another, with what was missed in between repeated.
+
+use std::time::Duration;
+
+use api::{TerminalControl, TerminalNote, TerminalSize};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::Shown;
+use crate::detached::Detached;
+use crate::reattach::passes;
+use crate::websocket::Socket;
+use crate::{Error, Result};
+
+/// How long a service may be away before that is an error.
+const LONGEST_AWAY: Duration = Duration::from_secs(120);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// The service pings every few seconds.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
+/// What goes to a terminal.
+#[derive(Debug)]
+pub enum Said {
+    Bytes(Bytes),
+    Size(TerminalSize),
+}
+
+pub struct Conversation {
+    execution: Detached,
+    /// Bytes that came, from the beginning.
+    position: u64,
+    /// As it was last said, to be said again on the next connection.
+    size: Option<TerminalSize>,
+    said: mpsc::Receiver<Said>,
+    show: mpsc::Sender<Result<Shown>>,
+    socket: Socket,
+}
+
+/// Why a connection is over.
+enum Over {
+    /// For good.
+    Finished,
+    Lost(Error),
+}
+
+impl Conversation {
+    pub async fn open(
+        execution: Detached,
+        position: u64,
+        said: mpsc::Receiver<Said>,
+        show: mpsc::Sender<Result<Shown>>,
+    ) -> Result<Self> {
+        let socket = connected(&execution, position).await?;
+        Ok(Self { execution, position, size: None, said, show, socket })
+    }
+
+    pub async fn run(mut self) {
+        loop {
+            let error = match self.speak().await {
+                Over::Finished => return,
+                Over::Lost(error) => error,
+            };
+            if self.show.send(Ok(Shown::Away)).await.is_err() {
+                return;
+            }
+            if let Err(error) = self.reconnect(error).await {
+                // Nobody there to hear it is no matter.
+                let _ = self.show.send(Err(error)).await;
+                return;
+            }
+            if self.show.send(Ok(Shown::Back)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn reconnect(&mut self, mut error: Error) -> Result<()> {
+        let (since, mut wait) = (Instant::now(), FIRST_WAIT);
+        while passes(&error) && since.elapsed() < LONGEST_AWAY {
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+            match connected(&self.execution, self.position).await {
+                Ok(socket) => {
+                    self.socket = socket;
+                    return Ok(());
+                }
+                Err(next) => error = next,
+            }
+        }
+        Err(self.execution.sandbox().failed(error))
+    }
+
+    /// Over one connection, until that is over.
+    async fn speak(&mut self) -> Over {
+        if let Some(size) = self.size
+            && self.socket.send(resize(size)).await.is_err()
+        {
+            return lost("the connection broke off");
+        }
+        loop {
+            tokio::select! {
+                said = self.said.recv() => {
+                    let message = match said {
+                        Some(Said::Bytes(bytes)) => Message::Binary(bytes),
+                        Some(Said::Size(size)) => {
+                            self.size = Some(size);
+                            resize(size)
+                        }
+                        None => return Over::Finished,
+                    };
+                    if self.socket.send(message).await.is_err() {
+                        return lost("the connection broke off");
+                    }
+                }
+                heard = tokio::time::timeout(LONGEST_SILENCE, self.socket.next()) => {
+                    let shown = match heard {
+                        Ok(Some(Ok(Message::Binary(bytes)))) => {
+                            self.position += bytes.len() as u64;
+                            Some(Shown::Bytes(bytes))
+                        }
+                        Ok(Some(Ok(Message::Text(text)))) => match self.noted(&text) {
+                            Ok(shown) => shown,
+                            Err(error) => return Over::Lost(error),
+                        },
+                        Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => None,
+                        Ok(Some(Ok(Message::Close(_))) | None) => return lost("the connection was closed"),
+                        Ok(Some(Err(error))) => return lost(&error.to_string()),
+                        Err(_) => return lost("nothing came for too long, not even a ping"),
+                    };
+                    let Some(shown) = shown else { continue };
+                    let is_last = matches!(shown, Shown::Ended(_));
+                    if self.show.send(Ok(shown)).await.is_err() || is_last {
+                        return Over::Finished;
+                    }
+                }
+            }
+        }
+    }
+
+    fn noted(&mut self, text: &str) -> Result<Option<Shown>> {
+        let note: TerminalNote = serde_json::from_str(text)
+            .map_err(|error| Error::unknown(101, format!("a message is not understood: {error}"), None))?;
+        if let Some(error) = note.error {
+            let text = serde_json::to_string(&error).unwrap_or_default();
+            return Err(Error::of_event(&text).unwrap_or_else(|| Error::network("the terminal failed")));
+        }
+        if let Some(view) = note.ended {
+            return Ok(Some(Shown::Ended(Box::new(view))));
+        }
+        let Some(position) = note.position else { return Ok(None) };
+        let is_further = position > self.position;
+        self.position = position;
+        Ok(is_further.then_some(Shown::Dropped))
+    }
+}
+
+async fn connected(execution: &Detached, position: u64) -> Result<Socket> {
+    let path = execution.path(&format!("/attach?after={position}"));
+    execution.sandbox().client().transport().websocket(&path).await
+}
+
+fn resize(size: TerminalSize) -> Message {
+    let control = TerminalControl { resize: Some(size), ..TerminalControl::default() };
+    // Two numbers have a JSON.
+    Message::text(serde_json::to_string(&control).unwrap_or_default())
+}
+
+fn lost(why: &str) -> Over {
+    Over::Lost(Error::network(format!("the terminal's connection was lost: {why}")))
+}

@@ -1,0 +1,78 @@
+//! Opening a websocket: a request on a connection of its own, which then speaks something else. What goes over it is `terminal`'s.
+
+use std::time::Duration;
+
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::header::{self, HeaderValue};
+use hyper::upgrade::Upgraded;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+use crate::transport::{Transport, request_id, whole};
+use crate::{Error, Result};
+
+/// Far above what the service sends as one.
+const LONGEST_MESSAGE: usize = 4 << 20;
+
+pub type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+impl Transport {
+    /// A websocket at `path`, or the service's refusal.
+    pub async fn websocket(&self, path: &str) -> Result<Socket> {
+        let opened = tokio::time::timeout(self.timeout(), self.opened(path)).await;
+        opened.unwrap_or_else(|_| {
+            Err(Error::network(format!("no websocket within {} ms", self.timeout().as_millis())))
+        })
+    }
+
+    async fn opened(&self, path: &str) -> Result<Socket> {
+        let lost = |error: &dyn std::fmt::Display| {
+            Error::network(format!("no websocket from {}: {error}", self.place().url("")))
+        };
+        let stream = self.connector().open(self.place()).await.map_err(|error| lost(&error))?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(stream).await.map_err(|error| lost(&error))?;
+        // It ends with the connection, or when the connection has become the socket.
+        tokio::spawn(connection.with_upgrades());
+        let key = generate_key();
+        let response = sender.send_request(self.asking(path, &key)?).await.map_err(|error| lost(&error))?;
+        let status = response.status();
+        if status != StatusCode::SWITCHING_PROTOCOLS {
+            let (head, body) = response.into_parts();
+            let retry = head.headers.get(header::RETRY_AFTER);
+            let retry = retry.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+            let id = request_id(&head.headers);
+            return Err(Error::of_answer(status.as_u16(), &whole(body).await?, id, retry));
+        }
+        let accept = derive_accept_key(key.as_bytes());
+        if response.headers().get(header::SEC_WEBSOCKET_ACCEPT).is_none_or(|value| value != accept.as_str()) {
+            return Err(lost(&"what answers is no websocket"));
+        }
+        let upgraded = hyper::upgrade::on(response).await.map_err(|error| lost(&error))?;
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(LONGEST_MESSAGE))
+            .max_frame_size(Some(LONGEST_MESSAGE))
+            .write_buffer_size(0);
+        Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await)
+    }
+
+    fn asking(&self, path: &str, key: &str) -> Result<Request<Empty<Bytes>>> {
+        let wrong = |what: &str| Error::configuration(format!("{what} of this websocket is no header"));
+        let (target, host) = self.place().target(path);
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = target.parse().map_err(|_| wrong("the path"))?;
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, HeaderValue::from_str(&host).map_err(|_| wrong("the host"))?);
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        headers.insert(header::SEC_WEBSOCKET_KEY, HeaderValue::from_str(key).map_err(|_| wrong("the key"))?);
+        self.own_headers(headers);
+        Ok(request)
+    }
+}

@@ -1,0 +1,119 @@
+//! One execution as everybody in this daemon sees it. Its keeper publishes how far it is; others read, and ask the keeper.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rules::TimeMs;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::log::{Log, Segment, Told};
+use super::record::{End, Record};
+use super::types::{ExecutionState, ExecutionStatus};
+use crate::error::EngineError;
+use crate::link::KeptInput;
+use guest_proto::TerminalSize;
+
+/// Orders that wait for a keeper.
+const ORDERS: usize = 16;
+
+/// How far an execution is, as written down.
+#[derive(Clone)]
+pub struct Progress {
+    pub told: Told,
+    /// Where readers find it, and how far they may read.
+    pub segments: Arc<[Segment]>,
+    pub reach: (u64, u64),
+    pub bytes: u64,
+}
+
+impl Progress {
+    pub fn of(log: &Log) -> Self {
+        Self { told: log.told().clone(), segments: log.segments(), reach: log.reach(), bytes: log.bytes() }
+    }
+}
+
+/// What the keeper alone does, because it is written down.
+pub enum Order {
+    CloseStdin(oneshot::Sender<Result<(), EngineError>>),
+    Resize(TerminalSize, oneshot::Sender<Result<(), EngineError>>),
+}
+
+pub struct Execution {
+    pub record: Record,
+    pub dir: PathBuf,
+    pub progress: watch::Sender<Progress>,
+    /// The way in, while a link is there.
+    pub input: watch::Sender<Option<KeptInput>>,
+    /// Who writes to its stdin has this, so that writes do not mix.
+    pub writing: Arc<tokio::sync::Mutex<()>>,
+    orders: mpsc::Sender<Order>,
+}
+
+impl Execution {
+    pub fn new(record: Record, dir: PathBuf, log: &Log) -> (Arc<Self>, mpsc::Receiver<Order>) {
+        let (orders, to_keeper) = mpsc::channel(ORDERS);
+        let execution = Self {
+            record,
+            dir,
+            progress: watch::Sender::new(Progress::of(log)),
+            input: watch::Sender::new(None),
+            writing: Arc::default(),
+            orders,
+        };
+        (Arc::new(execution), to_keeper)
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.progress.borrow().told.end.is_none()
+    }
+
+    pub fn status(&self) -> ExecutionStatus {
+        status(&self.record, &self.progress.borrow())
+    }
+
+    /// Has the keeper do something, and waits until it is done.
+    pub async fn order(
+        &self,
+        order: impl FnOnce(oneshot::Sender<Result<(), EngineError>>) -> Order,
+    ) -> Result<(), EngineError> {
+        let (done, answer) = oneshot::channel();
+        self.orders.send(order(done)).await.map_err(|_| self.over())?;
+        answer.await.map_err(|_| self.over())?
+    }
+
+    /// Why it takes nothing any more.
+    pub fn over(&self) -> EngineError {
+        let status = self.status();
+        match status.state {
+            ExecutionState::Running => EngineError::Stopping,
+            state => EngineError::ExecutionEnded { id: status.id, state },
+        }
+    }
+}
+
+fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
+    let Told { printed, is_stdin_closed, size, end, .. } = &progress.told;
+    let state = match end {
+        None => ExecutionState::Running,
+        Some(End { is_lost: true, .. }) => ExecutionState::Lost,
+        Some(_) => ExecutionState::Exited,
+    };
+    ExecutionStatus {
+        id: record.id.clone(),
+        command: record.command.clone(),
+        cwd: record.cwd.clone(),
+        terminal: record.terminal.map(|began| size.unwrap_or(began)),
+        run_id: record.run_id.clone(),
+        timeout_ms: record.timeout_ms,
+        open_stdin: record.open_stdin && !is_stdin_closed && end.is_none(),
+        state,
+        exit_code: end.as_ref().and_then(|end| end.exit_code),
+        signal: end.as_ref().and_then(|end| end.signal.clone()),
+        message: end.as_ref().and_then(|end| end.message.clone()),
+        started_at: TimeMs(record.started_at_ms),
+        ended_at: end.as_ref().map(|end| TimeMs(end.at_ms)),
+        duration_ms: end.as_ref().filter(|end| !end.is_lost).map(|end| end.duration_ms),
+        output: *printed,
+        oldest: progress.segments.first().map_or(*printed, |oldest| oldest.start),
+    }
+}

@@ -1,0 +1,378 @@
+//! The task that has an execution in its care, from its start or from the start of the daemon to its end.
+//!
+//! ```text
+//! waiting for a link ──(the agent has it)──> carrying ──(exited)──> ended
+//!      ^        │                              │
+//!      │        └──(the agent has it not, or the sandbox's processes are gone)──> lost
+//!      └───────────────(link lost)─────────────┘
+//! ```
+//!
+//! It alone writes the log: what comes is written, then acknowledged, then shown. What cannot be written is tried again, and the
+//! command waits. When the daemon dies at whatever moment, the log says where the next one's keeper goes on.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use guest_proto::{Channel, Exit};
+use rules::Ended;
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
+
+use super::book::{Executions, Reach};
+use super::events;
+use super::execution::{Execution, Order, Progress};
+use super::frame::Entry;
+use super::log::Log;
+use super::record::{End, remove_stdin_text, stdin_text};
+use crate::deadline::{AGENT_PATIENCE, Deadline};
+use crate::error::EngineError;
+use crate::handle::Permit;
+use crate::link::{CommandEvent, Kept, KeptInput, LinkError};
+use crate::shared::Shared;
+use crate::status::Status;
+
+/// A log that could not be written is tried again after so long.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+const TAKE_AGAIN: Duration = Duration::from_secs(1);
+const LOST: &str = "its processes ended with those of its sandbox; how is not known";
+const GONE: &str = "its sandbox lost it; how it ended is not known";
+
+/// What a keeper has.
+pub struct Keeper {
+    pub shared: Arc<Shared>,
+    pub executions: Arc<Executions>,
+    pub execution: Arc<Execution>,
+    pub log: Option<Log>,
+    pub orders: mpsc::Receiver<Order>,
+    pub status: watch::Receiver<Status>,
+    /// Its place among the commands of its sandbox.
+    pub permit: Option<Permit>,
+}
+
+/// What came of waiting for a link.
+enum Taken {
+    On(Kept, u64),
+    Lost(&'static str),
+    Terminated,
+}
+
+/// The daemon ends, and the execution goes on.
+struct Stopped;
+
+/// Its entries, in pieces that outlive the look at them.
+#[derive(Clone)]
+enum Line {
+    Output(Channel, Bytes),
+    StdinClosed,
+    Resized(guest_proto::TerminalSize),
+    Ended(End),
+    Told,
+}
+
+/// What is fed first, and the right to write until it is.
+struct Text {
+    bytes: Bytes,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Keeper {
+    /// Keeps it to its end, or to that of the daemon.
+    pub async fn run(mut self, started: Option<Kept>) {
+        // Either way nothing is left to do here.
+        let _ = self.keep(started).await;
+        self.execution.input.send_replace(None);
+    }
+
+    async fn keep(&mut self, started: Option<Kept>) -> Result<(), Stopped> {
+        let told = self.execution.progress.borrow().told.clone();
+        if let Some(end) = told.end {
+            // The daemon before this one died between the end and its event.
+            return self.tell(end).await;
+        }
+        let mut text = self.text().await;
+        let mut on = started.map(|kept| (kept, 0));
+        loop {
+            let (kept, fed) = match on.take() {
+                Some(on) => on,
+                None => match self.taken().await? {
+                    Taken::On(kept, fed) => (kept, fed),
+                    Taken::Lost(why) => return self.end(self.lost(why)).await,
+                    Taken::Terminated => {
+                        self.terminated();
+                        return Ok(());
+                    }
+                },
+            };
+            if self.carry(kept, fed, &mut text).await? {
+                return Ok(());
+            }
+            self.execution.input.send_replace(None);
+        }
+    }
+
+    /// What is still to be fed, if there is any.
+    async fn text(&self) -> Option<Text> {
+        let turn = Arc::clone(&self.execution.writing).lock_owned().await;
+        let dir = self.execution.dir.clone();
+        let text = tokio::task::spawn_blocking(move || stdin_text(&dir)).await.ok()??;
+        Some(Text { bytes: text.into(), _turn: turn })
+    }
+
+    /// Waits for a link on which the agent goes on with it.
+    async fn taken(&mut self) -> Result<Taken, Stopped> {
+        let stopping = self.shared.stopping.clone();
+        let take = async {
+            let mut reach = self.executions.reach.subscribe();
+            loop {
+                let now = reach.borrow_and_update().clone();
+                match now {
+                    Reach::Linked(agent) if !agent.is_closed() => {
+                        let from = self.execution.progress.borrow().told.printed;
+                        match agent.take(self.execution.record.op, from, AGENT_PATIENCE).await {
+                            Ok(Some((kept, fed))) => return Taken::On(kept, fed),
+                            Ok(None) => return Taken::Lost(LOST),
+                            Err(LinkError::Refused { .. } | LinkError::TooOld) => {
+                                agent.give_up(self.execution.record.op);
+                                return Taken::Lost(GONE);
+                            }
+                            Err(error) => {
+                                // What it answers later must not be taken for the answer to the next.
+                                tracing::warn!(id = %self.execution.record.id, %error, "could not take a command up");
+                                agent.hang_up();
+                                tokio::time::sleep(TAKE_AGAIN).await;
+                            }
+                        }
+                    }
+                    Reach::Gone => return Taken::Lost(LOST),
+                    Reach::Terminated => return Taken::Terminated,
+                    Reach::Linked(_) | Reach::Waiting => {
+                        // The sender is in the list of executions, which is ours too.
+                        let _ = reach.changed().await;
+                    }
+                }
+            }
+        };
+        stopping.run_until_cancelled(take).await.ok_or(Stopped)
+    }
+
+    /// Carries what it prints into the log. True at its end, false when the link is lost.
+    async fn carry(&mut self, mut kept: Kept, fed: u64, text: &mut Option<Text>) -> Result<bool, Stopped> {
+        let input = kept.input();
+        self.execution.input.send_replace(Some(input.clone()));
+        let deadline = self
+            .execution
+            .record
+            .ends_at_running_ms
+            .map(|at| Deadline::at(input.killer(), self.status.clone(), self.shared.clock, at));
+        if self.execution.progress.borrow().told.is_stdin_closed {
+            // The daemon that wrote it down may have died before it said so.
+            let _ = input.end();
+        }
+        let stopping = self.shared.stopping.clone();
+        let feed = text.as_ref().map(|text| text.bytes.slice(fed_of(&text.bytes, fed)..));
+        let feeding = feed_all(input.clone(), feed);
+        tokio::pin!(feeding);
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return Err(Stopped),
+                event = kept.next() => match self.came(event, &mut kept, deadline.as_ref()).await? {
+                    Came::Output => {}
+                    Came::End => {
+                        kept.forget();
+                        return Ok(true);
+                    }
+                    Came::Loss => return Ok(false),
+                },
+                () = &mut feeding, if text.is_some() => {
+                    *text = None;
+                    self.all_fed(&input).await?;
+                }
+                Some(order) = self.orders.recv() => self.obey(order, &input).await?,
+            }
+        }
+    }
+
+    /// Writes down what has come by now.
+    async fn came(
+        &mut self,
+        event: CommandEvent,
+        kept: &mut Kept,
+        deadline: Option<&Deadline>,
+    ) -> Result<Came, Stopped> {
+        let mut lines = Vec::new();
+        let mut next = Some(event);
+        let last = loop {
+            match next {
+                Some(CommandEvent::Output(channel, bytes)) => lines.push(Line::Output(channel, bytes)),
+                last => break last,
+            }
+            next = kept.try_next();
+        };
+        if !lines.is_empty() {
+            self.write(lines).await?;
+            kept.written();
+        }
+        match last {
+            Some(CommandEvent::Exited { exit, duration_us }) => {
+                let is_timed_out = deadline.is_some_and(Deadline::is_over);
+                self.end(self.exited(exit, duration_us, is_timed_out)).await?;
+                Ok(Came::End)
+            }
+            Some(CommandEvent::Lost) => Ok(Came::Loss),
+            Some(CommandEvent::Output(..)) | None => Ok(Came::Output),
+        }
+    }
+
+    async fn all_fed(&mut self, input: &KeptInput) -> Result<(), Stopped> {
+        let dir = self.execution.dir.clone();
+        // A file that stays is fed again from where the agent had it: from its end.
+        let _ = tokio::task::spawn_blocking(move || remove_stdin_text(&dir)).await;
+        if !self.execution.record.open_stdin {
+            self.write(vec![Line::StdinClosed]).await?;
+            // A lost link is what the next look finds.
+            let _ = input.end();
+        }
+        Ok(())
+    }
+
+    async fn obey(&mut self, order: Order, input: &KeptInput) -> Result<(), Stopped> {
+        let (line, done): (Line, oneshot::Sender<Result<(), EngineError>>) = match order {
+            Order::CloseStdin(done) => (Line::StdinClosed, done),
+            Order::Resize(size, done) => (Line::Resized(size), done),
+        };
+        self.write(vec![line.clone()]).await?;
+        // Over a lost link it is said by the next.
+        let _ = match line {
+            Line::Resized(size) => input.resize(size),
+            _ => input.end(),
+        };
+        let _ = done.send(Ok(()));
+        Ok(())
+    }
+
+    fn exited(&self, exit: Exit, duration_us: u64, is_timed_out: bool) -> End {
+        let seen = match exit {
+            Exit::Signal(9) if is_timed_out => rules::Command::TimedOut,
+            Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
+            Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
+        };
+        let (exit_code, signal) = match rules::outcome(seen) {
+            Ok(outcome) => (outcome.exit_code, outcome.signal.map(std::borrow::Cow::into_owned)),
+            // Only of what never started.
+            Err(_) => (None, None),
+        };
+        End {
+            is_lost: false,
+            exit_code,
+            signal,
+            message: None,
+            duration_ms: duration_us.div_ceil(1000),
+            at_ms: self.shared.clock.now().0,
+        }
+    }
+
+    fn lost(&self, why: &str) -> End {
+        let message = Some(why.to_owned());
+        let at_ms = self.shared.clock.now().0;
+        End { is_lost: true, exit_code: None, signal: None, message, duration_ms: 0, at_ms }
+    }
+
+    /// It was killed with its sandbox, and all that was written of it goes.
+    fn terminated(&mut self) {
+        let at_ms = self.shared.clock.now().0;
+        let duration_ms = at_ms.saturating_sub(self.execution.record.started_at_ms);
+        let End { exit_code, signal, .. } = self.exited(Exit::Signal(9), 0, false);
+        let end = End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms };
+        let told = self.execution.progress.borrow().told.clone();
+        events::ended(&self.shared, &self.status.borrow().record, &self.execution.record, &told, &end);
+        self.permit = None;
+        self.execution.progress.send_modify(|progress| progress.told.end = Some(end));
+    }
+
+    /// Writes its end down, and has it told.
+    async fn end(&mut self, end: End) -> Result<(), Stopped> {
+        // Who hears of the end may start another in its place.
+        self.permit = None;
+        self.write(vec![Line::Ended(end.clone())]).await?;
+        self.tell(end).await
+    }
+
+    async fn tell(&mut self, end: End) -> Result<(), Stopped> {
+        let told = self.execution.progress.borrow().told.clone();
+        events::ended(&self.shared, &self.status.borrow().record, &self.execution.record, &told, &end);
+        self.write(vec![Line::Told]).await
+    }
+
+    /// Writes to the log, however long that takes, and shows it.
+    async fn write(&mut self, mut lines: Vec<Line>) -> Result<(), Stopped> {
+        loop {
+            let Some(mut log) = self.log.take() else { return Err(Stopped) };
+            let at_ms = self.shared.clock.now().0;
+            let writing = tokio::task::spawn_blocking(move || {
+                let written = append(&mut log, &lines, at_ms);
+                (log, lines, written)
+            });
+            // A panic of that thread has taken the log with it; the next daemon opens it again.
+            let Ok((log, same, written)) = writing.await else { return Err(Stopped) };
+            let progress = written.is_ok().then(|| Progress::of(&log));
+            self.log = Some(log);
+            let Err(error) = written else {
+                progress.map(|progress| self.execution.progress.send_replace(progress));
+                return Ok(());
+            };
+            lines = same;
+            if self.is_terminated() {
+                // Its directory is gone: there is nobody to write for.
+                return Ok(());
+            }
+            tracing::error!(id = %self.execution.record.id, %error, "could not write to the log of an execution; it waits");
+            let stopping = self.shared.stopping.clone();
+            stopping.run_until_cancelled(tokio::time::sleep(WRITE_AGAIN)).await.ok_or(Stopped)?;
+        }
+    }
+
+    fn is_terminated(&self) -> bool {
+        matches!(*self.executions.reach.borrow(), Reach::Terminated)
+    }
+}
+
+/// What came.
+enum Came {
+    Output,
+    End,
+    Loss,
+}
+
+fn append(log: &mut Log, lines: &[Line], at_ms: u64) -> io::Result<()> {
+    let mut ends = false;
+    let entries: Vec<Entry<'_>> = lines
+        .iter()
+        .map(|line| match line {
+            Line::Output(channel, bytes) => Entry::Output(*channel, bytes),
+            Line::StdinClosed => Entry::StdinClosed,
+            Line::Resized(size) => Entry::Resized(*size),
+            Line::Ended(end) => {
+                ends = true;
+                Entry::Ended(end.clone())
+            }
+            Line::Told => Entry::Told,
+        })
+        .collect();
+    log.append(&entries, at_ms)?;
+    // The agent forgets it now: it has to outlive a power loss as well.
+    if ends { log.sync() } else { Ok(()) }
+}
+
+fn fed_of(text: &Bytes, fed: u64) -> usize {
+    usize::try_from(fed).unwrap_or(usize::MAX).min(text.len())
+}
+
+async fn feed_all(input: KeptInput, text: Option<Bytes>) {
+    if let Some(text) = text
+        && input.write_all(&text).await.is_err()
+    {
+        // It takes no more, or the link is lost: either is heard elsewhere, and this is not the end of the text.
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,192 @@
+//! Starting an execution: let in, written down, started, on record. Goes on to its end when the caller stops waiting.
+//!
+//! What fails before the agent was asked leaves nothing. What the agent refuses for a reason of the command's own is an execution that
+//! ended at once. Where it is not known whether it started, it is given up inside, and its record goes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::SandboxState;
+use guest_proto::{Channel, ExecSpec, StdinMode};
+use rules::AutoResume;
+use tokio::sync::watch;
+
+use super::book::{Executions, remove_tree};
+use super::events;
+use super::execution::{Execution, Progress};
+use super::frame::Entry;
+use super::keeper::Keeper;
+use super::log::Log;
+use super::record::{End, Record};
+use super::types::{DetachedRequest, ExecutionId, ExecutionStatus};
+use crate::deadline::AGENT_PATIENCE;
+use crate::error::EngineError;
+use crate::execution::is_its_own_fault;
+use crate::handle::{Entry as LetIn, Handle, Permit, Request};
+use crate::link::LinkError;
+use crate::shared::Shared;
+use crate::status::Status;
+
+/// How long it may wait for a place, where there is a queue.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(300);
+const TERM: (&str, &str) = ("TERM", "xterm-256color");
+
+/// What is about to be an execution.
+struct Draft {
+    record: Record,
+    dir: PathBuf,
+    log: Log,
+}
+
+/// Lets a command in and starts it.
+pub async fn start(
+    shared: &Arc<Shared>,
+    handle: Handle,
+    request: DetachedRequest,
+) -> Result<ExecutionStatus, EngineError> {
+    let auto_resume = AutoResume::from(request.auto_resume);
+    let is_terminal = request.terminal.is_some();
+    let entering = handle.ask(|reply| Request::Detach { auto_resume, is_terminal, reply });
+    let never = || rules::NeverStarted { timeout_ms: QUEUE_PATIENCE.as_millis() as u64 };
+    let entry = tokio::time::timeout(QUEUE_PATIENCE, entering).await.map_err(|_| never())??;
+    let executions = shared.detached.of(&entry.record.id);
+    let _one_at_a_time = executions.starting.lock().await;
+    let gone = executions.prune(&shared.detached.settings);
+    let draft = draft(shared, &executions, &entry, &request, gone).await?;
+    let LetIn { permit, agent, record: sandbox, status } = entry;
+
+    let own: Vec<(String, String)> =
+        rules::environment(&sandbox.image_env, &sandbox.config.env, &request.env).into_iter().collect();
+    let mut env: Vec<(&str, &str)> =
+        own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    if is_terminal && !request.env.contains_key(TERM.0) {
+        env.retain(|(name, _)| *name != TERM.0);
+        env.push(TERM);
+    }
+    let argv = if request.command.is_empty() { vec!["bash"] } else { vec!["bash", "-c", &request.command] };
+    let spec = ExecSpec {
+        argv,
+        env,
+        cwd: request.cwd.as_deref().unwrap_or(&sandbox.config.workdir),
+        stdin: if draft.record.has_stdin { StdinMode::Pipe } else { StdinMode::Null },
+    };
+    let op = draft.record.op;
+    match agent.keep(op, spec, request.terminal, AGENT_PATIENCE).await {
+        Ok(kept) => {
+            events::started(shared, &sandbox, &draft.record);
+            Ok(keep(shared, &executions, draft, status, permit, Some(kept)))
+        }
+        Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
+            not_started(shared, &executions, draft, status, permit, &message)
+        }
+        Err(error) => {
+            agent.give_up(op);
+            let is_terminated = status.borrow().state() == SandboxState::Terminated;
+            // With the sandbox all of its executions went, and this one's directory came behind.
+            let dir = if is_terminated { executions.dir.clone() } else { draft.dir };
+            let removed = tokio::task::spawn_blocking(move || remove_tree(&dir)).await;
+            if let Ok(Err(error)) = removed {
+                tracing::error!(%error, "could not remove what is left of an execution that did not start");
+            }
+            Err(if is_terminated { EngineError::NotFound { terminated: None } } else { error.into() })
+        }
+    }
+}
+
+/// Writes its record down, and removes what had to make room.
+async fn draft(
+    shared: &Shared,
+    executions: &Executions,
+    entry: &LetIn,
+    request: &DetachedRequest,
+    gone: Vec<PathBuf>,
+) -> Result<Draft, EngineError> {
+    let id = ExecutionId::random();
+    let now = shared.clock.now();
+    let running_ms = entry.record.accounting.running_ms(now);
+    let is_terminal = request.terminal.is_some();
+    let record = Record {
+        op: entry.agent.number(),
+        command: request.command.clone(),
+        cwd: request.cwd.clone(),
+        run_id: request.run_id.clone(),
+        terminal: request.terminal,
+        timeout_ms: request.timeout_ms,
+        ends_at_running_ms: request.timeout_ms.map(|ms| running_ms.saturating_add(ms)),
+        open_stdin: request.open_stdin || is_terminal,
+        has_stdin: request.open_stdin || is_terminal || request.stdin.is_some(),
+        started_at_ms: now.0,
+        id,
+    };
+    let dir = executions.dir.join(record.id.as_str());
+    let stdin = request.stdin.clone();
+    let log_bytes = shared.detached.settings.log_bytes;
+    let writing = tokio::task::spawn_blocking(move || {
+        for dir in gone {
+            remove_tree(&dir)?;
+        }
+        let written = record.write(&dir, stdin.as_deref()).and_then(|()| Log::create(&dir, log_bytes));
+        match written {
+            Ok(log) => Ok(Draft { record, dir, log }),
+            Err(error) => {
+                // Half of it would be found by the next start of the daemon, and removed.
+                let _ = remove_tree(&dir);
+                Err(error)
+            }
+        }
+    });
+    Ok(writing.await.map_err(|_| EngineError::TaskLost)??)
+}
+
+/// Gives it into the care of a keeper.
+fn keep(
+    shared: &Arc<Shared>,
+    executions: &Arc<Executions>,
+    draft: Draft,
+    status: watch::Receiver<Status>,
+    permit: Permit,
+    kept: Option<crate::link::Kept>,
+) -> ExecutionStatus {
+    let Draft { record, dir, log } = draft;
+    let (execution, orders) = Execution::new(record, dir, &log);
+    executions.add(&execution);
+    let now = execution.status();
+    let keeper = Keeper {
+        shared: Arc::clone(shared),
+        executions: Arc::clone(executions),
+        execution,
+        log: Some(log),
+        orders,
+        status,
+        permit: Some(permit),
+    };
+    shared.tasks.spawn(keeper.run(kept));
+    now
+}
+
+/// It ended before it began, and says why as any other does.
+fn not_started(
+    shared: &Arc<Shared>,
+    executions: &Arc<Executions>,
+    mut draft: Draft,
+    status: watch::Receiver<Status>,
+    permit: Permit,
+    message: &str,
+) -> Result<ExecutionStatus, EngineError> {
+    let outcome = rules::outcome(rules::Command::NotStarted { reason: message.to_owned() })?;
+    let at_ms = shared.clock.now().0;
+    let end = End {
+        is_lost: false,
+        exit_code: outcome.exit_code,
+        signal: None,
+        message: Some(message.to_owned()),
+        duration_ms: 0,
+        at_ms,
+    };
+    let note = outcome.stderr_note.unwrap_or_default();
+    draft.log.append(&[Entry::Output(Channel::Stderr, note.as_bytes()), Entry::Ended(end)], at_ms)?;
+    debug_assert!(Progress::of(&draft.log).told.end.is_some());
+    // Its keeper has nothing to do but to tell.
+    Ok(keep(shared, executions, draft, status, permit, None))
+}

@@ -1,0 +1,41 @@
+//! How many finished executions of a sandbox are kept.
+
+/// How many of them go, the oldest first, so that no more than `kept` stay and these together have no more than `total_bytes`.
+/// `sizes` are those of all finished ones, oldest first. The newest stays in any case, if any may.
+pub fn executions_to_drop(sizes: &[u64], kept: u32, total_bytes: u64) -> usize {
+    let mut left = total_bytes;
+    let fits = |(n, size): (usize, &u64)| {
+        let has_room = n == 0 || *size <= left;
+        left = left.saturating_sub(*size);
+        has_room && n < kept as usize
+    };
+    let staying = sizes.iter().rev().enumerate().map(fits).take_while(|fits| *fits).count();
+    sizes.len() - staying
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop, prop_assert, proptest};
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_go() {
+        assert_eq!(executions_to_drop(&[], 3, 100), 0);
+        assert_eq!(executions_to_drop(&[1, 1, 1], 3, 100), 0);
+        assert_eq!(executions_to_drop(&[1, 1, 1, 1], 3, 100), 1);
+        assert_eq!(executions_to_drop(&[60, 50, 50], 3, 100), 1);
+        assert_eq!(executions_to_drop(&[1, 90, 50], 3, 100), 2);
+        assert_eq!(executions_to_drop(&[1, 500], 3, 100), 1);
+        assert_eq!(executions_to_drop(&[1, 1], 0, 100), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn what_stays_is_within_the_bounds(sizes in prop::collection::vec(0..1000u64, 0..30), kept in 0..20u32, total in 0..5000u64) {
+            let staying = &sizes[executions_to_drop(&sizes, kept, total)..];
+            prop_assert!(staying.len() <= kept as usize);
+            prop_assert!(staying.len() <= 1 || staying.iter().sum::<u64>() <= total);
+        }
+    }
+}
