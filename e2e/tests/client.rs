@@ -312,9 +312,6 @@ async fn handlers_and_runs_hear_what_happens() {
     ];
     assert_eq!(kinds, expected);
     let completed = &events[3];
-    assert_eq!(
-        (completed.run_id.as_str(), completed.sandbox_id.as_ref()),
-        ("nightly", Some(sandbox.id()))
-    );
+    assert_eq!((completed.run_id.as_str(), completed.sandbox_id.as_ref()), ("nightly", Some(sandbox.id())));
     assert!(completed.data["command"] == "echo hi" && completed.data["durationMs"].is_u64());
 }

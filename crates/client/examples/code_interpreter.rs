@@ -39,7 +39,9 @@ impl Session {
         self.cells += 1;
         let cell = format!("cell-{}", self.cells);
         self.sandbox.files().write(format!("/tmp/session/{cell}"), format!("{code}\n")).await?;
-        let feed = format!("cd /tmp/session; echo {cell} > wanted; read -r code < ended; cat {cell}.out; exit $code");
+        let feed = format!(
+            "cd /tmp/session; echo {cell} > wanted; read -r code < ended; cat {cell}.out; exit $code"
+        );
         let result = self.sandbox.execute(feed).await?;
         Ok(Ran { output: result.stdout, failed: result.exit_code != Some(0) })
     }

@@ -17,6 +17,7 @@ async fn what_a_run_does_and_says_is_in_one_list() {
     let run = run.to_service(&sandbox);
     run.thinking("first");
     sandbox.execute("echo hi").await.unwrap();
+    sandbox.files().write("a", "a").await.unwrap();
     run.llm_cost(&LlmCost {
         model: "m".into(),
         input_tokens: 1,
@@ -31,14 +32,14 @@ async fn what_a_run_does_and_says_is_in_one_list() {
     };
     let begin = std::time::Instant::now();
     // Events of commands can be seen some milliseconds later.
-    while kinds().await.len() < 4 {
+    while kinds().await.len() < 5 {
         assert!(begin.elapsed() < crate::PATIENCE, "{:?}", kinds().await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut found = kinds().await;
     found.sort_by_key(|kind| kind.as_str());
     use EventKind::*;
-    assert_eq!(found, [AgentThinking, CostLlm, ExecCompleted, ExecStarted]);
+    assert_eq!(found, [AgentThinking, CostLlm, ExecCompleted, ExecStarted, FileCreated]);
     let cost = of_run().kind(CostLlm).page(0).await.unwrap().data.remove(0);
     assert_eq!((cost.data["amount"].as_f64(), cost.sandbox_id.as_ref()), (Some(0.5), Some(sandbox.id())));
     assert_eq!(code(client.events().kinds("no.such").page(0).await), Code::InvalidRequest);
@@ -62,7 +63,8 @@ async fn a_list_is_whole_in_either_order_and_outlives_its_sandbox() {
     down.reverse();
     assert_eq!(up, down);
     let after = up[40].id;
-    let rest: Vec<RuntimeEvent> = sandbox.events().after(after).page_size(5).stream().try_collect().await.unwrap();
+    let rest: Vec<RuntimeEvent> =
+        sandbox.events().after(after).page_size(5).stream().try_collect().await.unwrap();
     assert_eq!(rest, up[41..]);
     let down: Vec<RuntimeEvent> =
         sandbox.events().after(after).newest_first().page_size(5).stream().try_collect().await.unwrap();
@@ -82,7 +84,11 @@ async fn a_followed_stream_outlives_the_daemon() {
     let mut expected = Vec::new();
     for kill in 0..kills {
         for (resumed, kind) in [(false, EventKind::SandboxPaused), (true, EventKind::SandboxResumed)] {
-            if resumed { drop(sandbox.resume().await.unwrap()) } else { drop(sandbox.pause().await.unwrap()) }
+            if resumed {
+                drop(sandbox.resume().await.unwrap())
+            } else {
+                drop(sandbox.pause().await.unwrap())
+            }
             expected.push(kind);
         }
         service.kill().unwrap();

@@ -11,7 +11,11 @@ async fn printed(name: &str) -> String {
     let service = service().await;
     let tests = std::env::current_exe().unwrap();
     let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(example.exists(), "no {}: run 'cargo build --release -p client --examples' first", example.display());
+    assert!(
+        example.exists(),
+        "no {}: run 'cargo build --release -p client --examples' first",
+        example.display()
+    );
     let mut command = Command::new(example);
     command
         .env("SANDBOXD_URL", format!("https://{}", service.address))
