@@ -1,13 +1,10 @@
 //! What the service tells of sandboxes and runs: lists of events as one stream over pages, and what happens from now on. Where a stream
 //! is followed is in `follow.rs`.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+mod pages;
 
 use api::{EventId, EventKind, EventList, Pagination, RuntimeEvent, SandboxId, Timestamp};
-use futures_util::Stream;
-use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+use futures_util::stream::try_unfold;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,6 +13,9 @@ use crate::follow::Following;
 use crate::sandbox::Sandbox;
 use crate::transport::{Call, encoded};
 use crate::{Code, Result};
+
+pub use pages::EventStream;
+use pages::pages;
 
 const LARGEST_PAGE: u32 = 100;
 
@@ -233,19 +233,7 @@ impl Events {
     /// # Ok(()) });
     /// ```
     pub fn stream(self) -> EventStream {
-        let begin = Pages { place: self.after, events: self, more: true, page: VecDeque::new() };
-        let events = try_unfold(begin, |mut pages| async move {
-            loop {
-                if let Some(event) = pages.page.pop_front() {
-                    return Ok(Some((event, pages)));
-                }
-                if !pages.more {
-                    return Ok(None);
-                }
-                pages.turn().await?;
-            }
-        });
-        EventStream { events: events.boxed() }
+        EventStream::of(pages(self))
     }
 
     /// What happens from now on, or from [`after`](Self::after) on. Answers when the service is listening, so what happens from here is in it.
@@ -266,10 +254,9 @@ impl Events {
     /// ```
     pub async fn follow(self) -> Result<EventStream> {
         let following = Following::begin(self).await?;
-        let events = try_unfold(following, |mut following| async move {
+        Ok(EventStream::of(try_unfold(following, |mut following| async move {
             Ok(following.next().await?.map(|event| (event, following)))
-        });
-        Ok(EventStream { events: events.boxed() })
+        })))
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -347,56 +334,4 @@ impl Events {
 /// `None` for what a later version brings.
 pub fn known(event: Value) -> Option<RuntimeEvent> {
     serde_json::from_value(event).ok()
-}
-
-struct Pages {
-    events: Events,
-    /// The last event that was fetched; for the oldest first, also before the first of them.
-    place: Option<EventId>,
-    more: bool,
-    page: VecDeque<RuntimeEvent>,
-}
-
-impl Pages {
-    async fn turn(&mut self) -> Result<()> {
-        let (after, before) = if self.events.newest_first {
-            (self.events.after, self.place.filter(|_| !self.is_first()))
-        } else {
-            (self.place, None)
-        };
-        let page = self.events.fetch(after, before, 0).await?;
-        let last = page.data.last().and_then(|event| event["id"].as_str()?.parse().ok());
-        // A page that is empty and promises more would be asked for for ever.
-        self.more = page.pagination.has_more && last.is_some();
-        self.place = last.or(self.place);
-        self.page = page.data.into_iter().filter_map(known).collect();
-        Ok(())
-    }
-
-    fn is_first(&self) -> bool {
-        self.place == self.events.after
-    }
-}
-
-/// A stream of events. It ends after the first error.
-///
-/// ```
-/// # client::fixture::run(async |client| {
-/// # client.create("ubuntu:24.04").await?;
-/// use futures_util::StreamExt;
-/// let mut events: client::EventStream = client.events().stream();
-/// assert_eq!(events.next().await.unwrap()?.kind, client::EventKind::SandboxCreated);
-/// # Ok(()) });
-/// ```
-#[must_use = "nothing is fetched until it is polled"]
-pub struct EventStream {
-    events: BoxStream<'static, Result<RuntimeEvent>>,
-}
-
-impl Stream for EventStream {
-    type Item = Result<RuntimeEvent>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().events.as_mut().poll_next(cx)
-    }
 }

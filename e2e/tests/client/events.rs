@@ -17,6 +17,7 @@ async fn what_a_run_does_and_says_is_in_one_list() {
     let run = run.to_service(&sandbox);
     run.thinking("first");
     sandbox.execute("echo hi").await.unwrap();
+    sandbox.files().write("a", "a").await.unwrap();
     run.llm_cost(&LlmCost {
         model: "m".into(),
         input_tokens: 1,
@@ -31,14 +32,14 @@ async fn what_a_run_does_and_says_is_in_one_list() {
     };
     let begin = std::time::Instant::now();
     // Events of commands can be seen some milliseconds later.
-    while kinds().await.len() < 4 {
+    while kinds().await.len() < 5 {
         assert!(begin.elapsed() < crate::PATIENCE, "{:?}", kinds().await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut found = kinds().await;
     found.sort_by_key(|kind| kind.as_str());
     use EventKind::*;
-    assert_eq!(found, [AgentThinking, CostLlm, ExecCompleted, ExecStarted]);
+    assert_eq!(found, [AgentThinking, CostLlm, ExecCompleted, ExecStarted, FileCreated]);
     let cost = of_run().kind(CostLlm).page(0).await.unwrap().data.remove(0);
     assert_eq!((cost.data["amount"].as_f64(), cost.sandbox_id.as_ref()), (Some(0.5), Some(sandbox.id())));
     assert_eq!(code(client.events().kinds("no.such").page(0).await), Code::InvalidRequest);

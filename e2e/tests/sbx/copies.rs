@@ -40,7 +40,7 @@ async fn files_and_directories_are_copied_as_cp_does() {
     person.says(&["cp", &at("project"), &inside("new")]);
     person.says(&["cp", &at("project"), &inside("taken")]);
     person.says(&["cp", &at("project/."), &inside("taken")]);
-    assert_eq!(shows("cat new/src/main taken/project/src/main taken/src/main"), "mainmainmain");
+    assert_eq!(shows("cat new/src/main taken/project/src/main taken/src/main"), "mainmainmain\n");
     // And back.
     person.says(&["cp", &inside("renamed"), &at("back")]);
     assert_eq!(std::fs::metadata(at("back")).unwrap().permissions().mode() & 0o111, 0o111);
@@ -75,9 +75,9 @@ async fn what_cannot_be_copied_is_told() {
     wrong(&["cp", "a", "b"], &["neither", "SANDBOX:PATH"]);
     wrong(&["cp", "/no/such/file", &format!("{id}:a")], &["/no/such/file"]);
     wrong(&["cp", &format!("{id}:missing"), "/tmp/never"], &["FILE_NOT_FOUND", "request req_", "missing"]);
-    wrong(&["cp", &format!("{id}:/etc/hostname"), "/no/such/dir/x"], &["/no/such/dir/x"]);
-    wrong(&["cp", "/etc/hostname", &format!("{id}:no/such/dir/x")], &["FILE_NOT_FOUND"]);
-    wrong(&["cp", "/etc/hostname", "sb_00000000:x"], &["SANDBOX_NOT_FOUND"]);
+    wrong(&["cp", &format!("{id}:/etc/passwd"), "/no/such/dir/x"], &["/no/such/dir/x"]);
+    wrong(&["cp", "/etc/passwd", &format!("{id}:no/such/dir/x")], &["FILE_NOT_FOUND"]);
+    wrong(&["cp", "/etc/passwd", "sb_00000000:x"], &["SANDBOX_NOT_FOUND"]);
     wrong(&["run", "-v", "/no/such/dir:/workspace", Service::image(), "--", "true"], &["/no/such/dir"]);
     assert_eq!(person.live(), [id]);
 }
@@ -110,7 +110,7 @@ async fn a_run_has_the_directories_it_was_given() {
         "--",
         "cat /etc/my.conf /a/b/input",
     ]);
-    assert_eq!(both, "4141");
+    assert_eq!(both, "4141\n");
     assert_eq!(person.live(), Vec::<String>::new());
 }
 

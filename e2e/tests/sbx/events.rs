@@ -11,11 +11,18 @@ use crate::{Person, code, interrupt, text};
 async fn events_are_shown_and_followed() {
     let person = Person::new().await;
     let (id, other) = (person.create(), person.create());
-    person.says(&["exec", &id, "--", "exit 3"]);
+    assert_eq!(code(&person.run(&["exec", &id, "--", "exit 3"])), 3);
     person.says(&["pause", &id]);
     let shown = person.says(&["events", &id]);
     let kinds: Vec<&str> = shown.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
-    let expected = ["sandbox.created", "sandbox.started", "exec.started", "exec.completed", "sandbox.paused"];
+    let expected = [
+        "sandbox.created",
+        "sandbox.started",
+        "exec.started",
+        "exec.streamed",
+        "exec.completed",
+        "sandbox.paused",
+    ];
     assert_eq!(kinds, expected);
     assert!(shown.contains("exitCode=3") && shown.contains("command=\"exit 3\""), "{shown}");
     assert_eq!(person.says(&["events", "-n", "2", "--type", "exec.*"]).lines().count(), 2);

@@ -223,7 +223,11 @@ async fn inside(files: &Files, path: String, name: Option<&str>) -> Result<Strin
         Err(error) if error.code() == Code::FileNotFound => path.ends_with('/'),
         Err(error) => return Err(error.into()),
     };
-    Ok(if is_directory { format!("{}/{name}", path.trim_end_matches('/')) } else { path })
+    Ok(match path.as_str() {
+        "." if is_directory => name.to_owned(),
+        path if is_directory => format!("{}/{name}", path.trim_end_matches('/')),
+        _ => path,
+    })
 }
 
 fn here(path: PathBuf, name: Option<&str>) -> PathBuf {

@@ -20,14 +20,14 @@ pub mod write;
 
 use std::sync::Arc;
 
-use api::SandboxId;
+use api::{RunId, SandboxId};
 use axum::Router;
-use axum::http::Uri;
+use axum::http::{HeaderMap, Uri};
 use axum::routing::{get, post};
 use engine::{EngineError, FileOrder, FileWork};
 use reader::FileQuery;
 
-use super::read::sandbox_id;
+use super::read::{run_id, sandbox_id};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::service::Service;
@@ -52,6 +52,8 @@ struct Asked {
     query: FileQuery,
     /// What it is called where it changes or reads a file.
     operation: Option<&'static str>,
+    /// The run that its events belong to.
+    run: Option<RunId>,
 }
 
 impl Asked {
@@ -65,13 +67,19 @@ impl Asked {
             .await
             .map_err(|error| of_engine(error, Some(id.as_str()), During::Files))?;
         let query = reader::file_query(uri.query())?;
-        Ok(Self { service, account, id, query, operation: None })
+        Ok(Self { service, account, id, query, operation: None, run: None })
     }
 
     /// Names what is done, so that a failure is told.
     fn to(mut self, operation: &'static str) -> Self {
         self.operation = Some(operation);
         self
+    }
+
+    /// As part of the run that the request names.
+    fn in_run(mut self, headers: &HeaderMap) -> Result<Self, ApiError> {
+        self.run = self.touched(run_id(headers))?;
+        Ok(self)
     }
 
     /// Begins what the query, as `order` reads it, asks for.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use engine::FileOrder;
 
@@ -23,7 +23,8 @@ use crate::service::Service;
         ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.txt"),
         ("recursive" = Option<bool>, Query, nullable = false, description = "Deletes a directory with all in it; `false` where it is left out."),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
+        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
+        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
     ),
     responses(
         (status = 200, description = "It is gone.", body = api::FileDeleted),
@@ -37,8 +38,9 @@ pub async fn delete(
     State(service): State<Arc<Service>>,
     Extension(caller): Extension<Caller>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?.to("delete");
+    let asked = Asked::new(service, &caller, &uri).await?.to("delete").in_run(&headers)?;
     let order = |query: &reader::FileQuery| {
         Ok(FileOrder::Delete { path: query.path("path")?, recursive: query.flag("recursive", false)? })
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use engine::FileOrder;
 
@@ -22,7 +22,8 @@ use crate::service::Service;
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/src/new"),
         ("recursive" = Option<bool>, Query, nullable = false, description = "Makes those above it too, and is content with one that is there; `false` where it is left out."),
         ("mode" = Option<String>, Query, nullable = false, description = "Its mode, octal; 755 where it is left out.", pattern = r"^[0-7]{3,4}$", example = "0755"),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
+        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
+        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
     ),
     responses(
         (status = 200, description = "The directory.", body = api::FileEntry),
@@ -37,8 +38,9 @@ pub async fn mkdir(
     State(service): State<Arc<Service>>,
     Extension(caller): Extension<Caller>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?.to("mkdir");
+    let asked = Asked::new(service, &caller, &uri).await?.to("mkdir").in_run(&headers)?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
         Ok(FileOrder::MakeDir { path, mode, recursive: query.flag("recursive", false)? })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use engine::{FileOrder, Said};
 
@@ -21,7 +21,8 @@ use crate::service::Service;
     params(
         ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/project"),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
+        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
+        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
     ),
     responses(
         (status = 200, description = "The archive, in pax.", content((String = "application/x-tar"))),
@@ -35,8 +36,9 @@ pub async fn pack(
     State(service): State<Arc<Service>>,
     Extension(caller): Extension<Caller>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?.to("pack");
+    let asked = Asked::new(service, &caller, &uri).await?.to("pack").in_run(&headers)?;
     let mut work = asked.begin(|query| Ok(FileOrder::Pack { path: query.path("path")? })).await?;
     match work.said().await.map_err(|error| asked.fault(error))? {
         Said::Packing => {}

@@ -27,6 +27,7 @@ use crate::service::Service;
         ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.txt"),
         ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
+        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to."),
         ("Range" = Option<String>, Header, nullable = false, description = "The bytes that are wanted.", pattern = r"^bytes=[0-9]*-[0-9]*$", example = "bytes=0-1023"),
         ("If-Range" = Option<String>, Header, nullable = false, description = "The `ETag` that the range is of.", pattern = "^\"[0-9a-f-]+\"$")
     ),
@@ -49,7 +50,7 @@ pub async fn read(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?.to("read");
+    let asked = Asked::new(service, &caller, &uri).await?.to("read").in_run(&headers)?;
     let path = asked.query.path("path")?;
     let range = reader::byte_range(values(&headers, header::RANGE)).filter(|_| method == Method::GET);
     let mut found = open(&asked, &path, range).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use engine::FileOrder;
 
@@ -24,7 +24,8 @@ use crate::service::Service;
         ("from" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.txt"),
         ("to" = String, Query, description = "Its new path; not the directory to put it in.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.old"),
         ("overwrite" = Option<bool>, Query, nullable = false, description = "Takes the place of a file, or of an empty directory, that is there; `false` where it is left out."),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
+        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
+        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
     ),
     responses(
         (status = 200, description = "What is now at `to`.", body = api::FileEntry),
@@ -39,8 +40,9 @@ pub async fn relocate(
     State(service): State<Arc<Service>>,
     Extension(caller): Extension<Caller>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?.to("move");
+    let asked = Asked::new(service, &caller, &uri).await?.to("move").in_run(&headers)?;
     let order = |query: &reader::FileQuery| {
         let (from, to) = (query.path("from")?, query.path("to")?);
         Ok(FileOrder::Move { from, to, overwrite: query.flag("overwrite", false)? })

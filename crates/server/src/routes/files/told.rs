@@ -46,6 +46,6 @@ impl Asked {
     }
 
     fn note(&self, kind: EventKind, data: serde_json::Value) {
-        self.service.engine.note_event(&self.account, &self.id, None, kind, data);
+        self.service.engine.note_event(&self.account, &self.id, self.run.as_ref(), kind, data);
     }
 }

@@ -23,7 +23,8 @@ use crate::service::Service;
     params(
         ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/project"),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
+        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
+        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
     ),
     request_body(content = String, content_type = "application/x-tar", description = "The archive."),
     responses(
@@ -42,7 +43,7 @@ pub async fn unpack(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("unpack");
+    let asked = Asked::new(service, &caller, &parts.uri).await?.to("unpack").in_run(&parts.headers)?;
     asked.touched(upload::check(&parts.headers))?;
     let begun = asked.begin(|query| Ok(FileOrder::Unpack { path: query.path("path")? })).await;
     let mut work = asked.touched(begun)?;

@@ -24,7 +24,8 @@ use crate::service::Service;
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.txt"),
         ("mode" = Option<String>, Query, nullable = false, description = "Its mode, octal; 644 for a new file where it is left out.", pattern = r"^[0-7]{3,4}$", example = "0644"),
         ("parents" = Option<bool>, Query, nullable = false, description = "Makes the directories above it; `false` where it is left out."),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
+        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
+        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
     ),
     request_body(content = String, content_type = "application/octet-stream", description = "The content."),
     responses(
@@ -43,7 +44,7 @@ pub async fn write(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("write");
+    let asked = Asked::new(service, &caller, &parts.uri).await?.to("write").in_run(&parts.headers)?;
     asked.touched(upload::check(&parts.headers))?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);

@@ -1,0 +1,86 @@
+//! Events page by page, from one end or the other, as one stream.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use api::{EventId, RuntimeEvent};
+use futures_util::Stream;
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+
+use super::{Events, known};
+use crate::Result;
+
+/// All that are there, fetched as they are taken.
+pub fn pages(events: Events) -> impl Stream<Item = Result<RuntimeEvent>> + Send + 'static {
+    let begin = Pages { place: events.after, events, more: true, page: VecDeque::new() };
+    try_unfold(begin, |mut pages| async move {
+        loop {
+            if let Some(event) = pages.page.pop_front() {
+                return Ok(Some((event, pages)));
+            }
+            if !pages.more {
+                return Ok(None);
+            }
+            pages.turn().await?;
+        }
+    })
+}
+
+struct Pages {
+    events: Events,
+    /// The last event that was fetched; for the oldest first, also before the first of them.
+    place: Option<EventId>,
+    more: bool,
+    page: VecDeque<RuntimeEvent>,
+}
+
+impl Pages {
+    async fn turn(&mut self) -> Result<()> {
+        let (after, before) = if self.events.newest_first {
+            (self.events.after, self.place.filter(|_| !self.is_first()))
+        } else {
+            (self.place, None)
+        };
+        let page = self.events.fetch(after, before, 0).await?;
+        let last = page.data.last().and_then(|event| event["id"].as_str()?.parse().ok());
+        // A page that is empty and promises more would be asked for for ever.
+        self.more = page.pagination.has_more && last.is_some();
+        self.place = last.or(self.place);
+        self.page = page.data.into_iter().filter_map(known).collect();
+        Ok(())
+    }
+
+    fn is_first(&self) -> bool {
+        self.place == self.events.after
+    }
+}
+
+/// A stream of events. It ends after the first error.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # client.create("ubuntu:24.04").await?;
+/// use futures_util::StreamExt;
+/// let mut events: client::EventStream = client.events().stream();
+/// assert_eq!(events.next().await.unwrap()?.kind, client::EventKind::SandboxCreated);
+/// # Ok(()) });
+/// ```
+#[must_use = "nothing is fetched until it is polled"]
+pub struct EventStream {
+    events: BoxStream<'static, Result<RuntimeEvent>>,
+}
+
+impl EventStream {
+    pub(super) fn of(events: impl Stream<Item = Result<RuntimeEvent>> + Send + 'static) -> Self {
+        Self { events: events.boxed() }
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Result<RuntimeEvent>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().events.as_mut().poll_next(cx)
+    }
+}
