@@ -5,6 +5,7 @@ mod complete;
 mod create;
 mod each;
 mod exec;
+mod expose;
 mod follow;
 mod inspect;
 mod login;
@@ -12,11 +13,13 @@ mod ls;
 mod man;
 mod open;
 mod pause;
+mod ports;
 mod ps;
 mod resume;
 mod rm;
 mod run;
 mod top;
+mod unexpose;
 mod words;
 
 use std::process::ExitCode;
@@ -49,6 +52,9 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Verb::Resume(ids) => resume::resume(&client()?, json, &ids.ids).await,
         Verb::Rm(arguments) => rm::rm(&client()?, json, arguments).await,
         Verb::Bench(arguments) => bench::bench(&client()?, json, &arguments).await,
-        Verb::Open => open::open(&client()?),
+        Verb::Ports(arguments) => ports::ports(&client()?, json, &arguments).await,
+        Verb::Expose(arguments) => expose::expose(&client()?, json, &arguments).await,
+        Verb::Unexpose(arguments) => unexpose::unexpose(&client()?, json, &arguments).await,
+        Verb::Open(arguments) => open::open(&client()?, &arguments).await,
     }
 }

@@ -3,6 +3,7 @@
 //! feature `fixture`; what a real service does is tested in `e2e`.
 
 mod command;
+mod ports;
 mod service;
 
 use std::collections::VecDeque;

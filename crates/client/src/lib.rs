@@ -13,6 +13,7 @@
 //! - [`Client`] is one key's view of a service; [`Client::from_env`] finds both in the environment, or the daemon of this machine.
 //! - [`Sandbox`] is a handle: [`execute`](Sandbox::execute) a command, as one answer or as a [stream](Execute::stream);
 //!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
+//! - [`expose`](Sandbox::expose) a port of a sandbox, and reach what listens there at a URL of its own.
 //! - Every call fails with an [`Error`], whose [`Code`] has one variant for each error of the service.
 //! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
 //!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
@@ -32,6 +33,7 @@ mod ids;
 mod list;
 mod millis;
 mod notes;
+mod ports;
 mod retry;
 mod run;
 mod sandbox;
@@ -43,7 +45,7 @@ mod trust;
 
 pub use api::{
     BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, ExecuteBody, ExecutionResult, Health,
-    IngressPolicy, NetworkPolicy, Pagination, PauseResult, Resources, ResumeResult, SandboxId, SandboxItem,
+    IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port, PortClosed, PortToken, PortVisibility, Resources, ResumeResult, SandboxId, SandboxItem,
     SandboxList, SandboxState, SandboxView, Timestamp,
 };
 
@@ -54,6 +56,7 @@ pub use execute::Execute;
 pub use guard::Guard;
 pub use happenings::{Failed, Happening, Paused, Resumed, Started, Terminated};
 pub use list::{List, Listing};
+pub use ports::{Expose, TokenFor};
 pub use run::{EventKind, LlmCost, Run, RuntimeEvent};
 pub use sandbox::Sandbox;
 pub use settings::ClientBuilder;

@@ -12,6 +12,7 @@ mod hostile;
 mod model;
 mod network;
 mod pool;
+mod ports;
 mod queue;
 mod remember;
 mod retention;
