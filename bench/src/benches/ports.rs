@@ -63,7 +63,8 @@ async fn measured(service: &Service, host: &str) -> Result<Vec<Row>> {
         Row::times("ports", OURS, &echoes).note("a message there and back on one of 200 open websockets"),
         Row::times("ports", "request", &quiet).note("GET on a new TLS connection, nothing else going on"),
         Row::times("ports", "request-crowded", &crowded).note("the same beside 200 open websockets"),
-        Row::new("ports", "growth", Figure::Megabytes(grown), SOCKETS).note("of the daemon by 200 websockets"),
+        Row::new("ports", "growth", Figure::Megabytes(grown), SOCKETS)
+            .note("of the daemon by 200 websockets"),
     ])
 }
 

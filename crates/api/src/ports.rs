@@ -56,7 +56,10 @@ pub struct Port {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, example = 8080))]
     pub port: u16,
     /// Where it is reached.
-    #[cfg_attr(feature = "openapi", schema(example = "https://8080-sb-4h1v8x2k9qz7m3t5w0ry.sandboxes.localhost:8443"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(example = "https://8080-sb-4h1v8x2k9qz7m3t5w0ry.sandboxes.localhost:8443")
+    )]
     pub url: String,
     pub exposed_at: Timestamp,
     pub visibility: PortVisibility,

@@ -45,8 +45,8 @@ mod trust;
 
 pub use api::{
     BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, ExecuteBody, ExecutionResult, Health,
-    IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port, PortClosed, PortToken, PortVisibility, Resources, ResumeResult, SandboxId, SandboxItem,
-    SandboxList, SandboxState, SandboxView, Timestamp,
+    IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port, PortClosed, PortToken, PortVisibility,
+    Resources, ResumeResult, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, Timestamp,
 };
 
 pub use client::Client;

@@ -257,7 +257,10 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
         .max_header_list_size(HTTP2_HEADER_BYTES)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
-        .serve_connection(TokioIo::new(wire), dispatch(context, target, peer, activity.clone(), &Upgrade::default()));
+        .serve_connection(
+            TokioIo::new(wire),
+            dispatch(context, target, peer, activity.clone(), &Upgrade::default()),
+        );
     let mut connection = std::pin::pin!(connection);
     let mut stopping = false;
     let mut look = std::pin::pin!(tokio::time::sleep(limits.idle_timeout.min(limits.write_timeout)));

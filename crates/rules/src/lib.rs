@@ -55,8 +55,8 @@ pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured};
 pub use ports::{
-    ExposeInput, ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose, port_label,
-    token_lifetime_ms,
+    ExposeInput, ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose,
+    port_label, token_lifetime_ms,
 };
 pub use rates::{
     Charge, Endpoint, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,

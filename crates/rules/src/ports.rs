@@ -202,14 +202,26 @@ mod tests {
         for host in ["8080-sb-abcdefgh23.sandboxes.localhost", "8080-SB-ABCDEFGH23.Sandboxes.LocalHost."] {
             assert_eq!(HostOf::read(host, DOMAIN), HostOf::Port(id(), 8080), "{host}");
         }
-        for host in ["localhost", "sandboxes.localhost", "sandboxes.localhost.", "xsandboxes.localhost", "", "é"]
+        for host in
+            ["localhost", "sandboxes.localhost", "sandboxes.localhost.", "xsandboxes.localhost", "", "é"]
         {
             assert_eq!(HostOf::read(host, DOMAIN), HostOf::Service, "{host}");
         }
         for label in [
-            "", "8080", "sb-abcdefgh23", "0-sb-abcdefgh23", "08080-sb-abcdefgh23", "+80-sb-abcdefgh23",
-            "65536-sb-abcdefgh23", "80-sb-abc", "80-sb_abcdefgh23", "80-sb-abcdefgh23.x", "x.80-sb-abcdefgh23",
-            "80-sb-abcdefgh23-", "80--sb-abcdefgh23", "é",
+            "",
+            "8080",
+            "sb-abcdefgh23",
+            "0-sb-abcdefgh23",
+            "08080-sb-abcdefgh23",
+            "+80-sb-abcdefgh23",
+            "65536-sb-abcdefgh23",
+            "80-sb-abc",
+            "80-sb_abcdefgh23",
+            "80-sb-abcdefgh23.x",
+            "x.80-sb-abcdefgh23",
+            "80-sb-abcdefgh23-",
+            "80--sb-abcdefgh23",
+            "é",
         ] {
             assert_eq!(HostOf::read(&format!("{label}.{DOMAIN}"), DOMAIN), HostOf::Nobody, "{label}");
         }

@@ -116,17 +116,17 @@ async fn carry(
         return Ok(response);
     }
     let place = service.ports.place(id).map_err(|full| match full {
-        Full::Sandbox { most } => {
-            crowded(&format!("{most} requests and connections go through the ports of this sandbox, which is the most"))
-        }
-        Full::Service => {
-            ApiError::new(ErrorCode::ResourceExhausted, "too much goes through ports at the moment; try again")
-        }
+        Full::Sandbox { most } => crowded(&format!(
+            "{most} requests and connections go through the ports of this sandbox, which is the most"
+        )),
+        Full::Service => ApiError::new(
+            ErrorCode::ResourceExhausted,
+            "too much goes through ports at the moment; try again",
+        ),
     })?;
     let (tunnel, permit) =
         service.engine.enter_port(&exposure).await.map_err(|error| of_entry(error, port))?;
-    let inside =
-        Inside::new(tunnel, (permit, place), exposure, service.ports.idle, service.stopping.clone());
+    let inside = Inside::new(tunnel, (permit, place), exposure, service.ports.idle, service.stopping.clone());
     if let Some(pace) = parts.extensions.get::<Pace>() {
         // The guard of the connection has the time of both ways.
         pace.take_time();

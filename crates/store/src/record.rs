@@ -62,8 +62,12 @@ impl SandboxRecord {
         };
         let times = [Some(self.created_at), self.started_at, self.paused_at, self.terminated_at, since];
         let exposed = self.ports.iter().map(|port| port.exposed_at.0);
-        let numbers =
-            times.into_iter().flatten().map(|at| at.0).chain([self.accounting.finished_ms(), self.revision]).chain(exposed);
+        let numbers = times
+            .into_iter()
+            .flatten()
+            .map(|at| at.0)
+            .chain([self.accounting.finished_ms(), self.revision])
+            .chain(exposed);
         // What a database calls an integer; every store keeps to it.
         if numbers.into_iter().any(|number| i64::try_from(number).is_err()) {
             return Err("one of its times or numbers is past the range of 63 bits");

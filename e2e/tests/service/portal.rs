@@ -139,7 +139,8 @@ impl Door {
 
     /// The first request of a websocket.
     pub fn handshake(&self) -> String {
-        let token = self.token.as_ref().map(|token| format!("X-Sandbox-Token: {token}\r\n")).unwrap_or_default();
+        let token =
+            self.token.as_ref().map(|token| format!("X-Sandbox-Token: {token}\r\n")).unwrap_or_default();
         format!(
             "GET /ws HTTP/1.1\r\nHost: {}\r\n{token}Connection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",

@@ -62,7 +62,12 @@ async fn each_kind_of_refusal() {
         let code = if port.is_empty() { "NOT_FOUND" } else { "PORT_NOT_FOUND" };
         delete.error(404, code).unwrap();
     }
-    client.post(&verb(&id, "ports/81/token"), &json!({})).await.unwrap().error(404, "PORT_NOT_FOUND").unwrap();
+    client
+        .post(&verb(&id, "ports/81/token"), &json!({}))
+        .await
+        .unwrap()
+        .error(404, "PORT_NOT_FOUND")
+        .unwrap();
     client.order(&verb(&id, "ports/80")).await.unwrap().error(405, "METHOD_NOT_ALLOWED").unwrap();
     // No sandbox, another account's, one that is over.
     let stranger = service.account().await.unwrap();
@@ -122,11 +127,17 @@ async fn the_policy_says_which_ports() {
     // However it is cut.
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut rest).await;
     assert!(rest.is_empty());
-    until("both events are there", async || kinds(&client, &id).await == "exposed exposed closed:network").await;
+    until("both events are there", async || kinds(&client, &id).await == "exposed exposed closed:network")
+        .await;
     // An empty list allows none.
     let none = json!({ "ingress": { "allowPorts": [] } });
     client.call(Method::PATCH, &verb(&id, "network")).json(&none).send().await.unwrap().is(200).unwrap();
-    client.post(&verb(&id, "ports"), &json!({ "port": 9000 })).await.unwrap().error(403, "PORT_NOT_ALLOWED").unwrap();
+    client
+        .post(&verb(&id, "ports"), &json!({ "port": 9000 }))
+        .await
+        .unwrap()
+        .error(403, "PORT_NOT_ALLOWED")
+        .unwrap();
 }
 
 /// The events of a sandbox's ports.
@@ -164,7 +175,10 @@ async fn a_key_makes_one_exposure_of_a_request_sent_twice() {
     let first = expose().await;
     let token = token(&client, &id, 8080).await;
     let second = expose().await;
-    assert_eq!((first.is(201).unwrap(), second.header("idempotency-replayed")), (second.is(201).unwrap(), Some("true")));
+    assert_eq!(
+        (first.is(201).unwrap(), second.header("idempotency-replayed")),
+        (second.is(201).unwrap(), Some("true"))
+    );
     assert!(!token.is_empty());
     assert_eq!(kinds(&client, &id).await, "exposed");
 }
@@ -176,8 +190,12 @@ async fn there_are_64_at_most() {
     for port in 1000..1064 {
         expose(&client, &id, &json!({ "port": port })).await;
     }
-    let error =
-        client.post(&verb(&id, "ports"), &json!({ "port": 2000 })).await.unwrap().error(400, "INVALID_CONFIG").unwrap();
+    let error = client
+        .post(&verb(&id, "ports"), &json!({ "port": 2000 }))
+        .await
+        .unwrap()
+        .error(400, "INVALID_CONFIG")
+        .unwrap();
     assert!(text(&error["message"]).contains("64 ports"), "{error}");
     expose(&client, &id, &json!({ "port": 1063, "visibility": "public" })).await;
 }

@@ -53,7 +53,10 @@ async fn an_answer_that_breaks_off_breaks_off() {
     // Bytes behind an answer belong to nobody.
     let token = door.token.clone().unwrap();
     let ask = |path: &str, last: &str| {
-        format!("GET {path} HTTP/1.1\r\nHost: {}\r\nX-Sandbox-Token: {token}\r\nConnection: {last}\r\n\r\n", door.host)
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nX-Sandbox-Token: {token}\r\nConnection: {last}\r\n\r\n",
+            door.host
+        )
     };
     let mut stream = door.raw(&format!("{}{}", ask("/bad?second", "keep-alive"), ask("/", "close"))).await;
     let mut said = String::new();
@@ -64,7 +67,8 @@ async fn an_answer_that_breaks_off_breaks_off() {
 
 #[tokio::test]
 async fn a_silent_program_is_given_up_and_its_place_comes_back() {
-    let options = ServiceOptions::default().with("ports", "idle_seconds", "5").with("ports", "max_connections", "3");
+    let options =
+        ServiceOptions::default().with("ports", "idle_seconds", "5").with("ports", "max_connections", "3");
     let service = std::sync::Arc::new(Service::start(&options).await.unwrap());
     let client = service.account().await.unwrap();
     let (id, door) = opened(&service, &client).await;
@@ -112,7 +116,9 @@ async fn requests_that_two_could_read_differently_are_refused() {
         "Transfer-Encoding:\u{b}chunked\r\n",
         "Content-Length: +5\r\n",
     ] {
-        let answer = said(&door, &format!("POST /count HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n0\r\n\r\n{inner}")).await;
+        let answer =
+            said(&door, &format!("POST /count HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n0\r\n\r\n{inner}"))
+                .await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{framing:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{framing:?}: {answer}");
     }
@@ -122,7 +128,10 @@ async fn requests_that_two_could_read_differently_are_refused() {
         inner.len()
     );
     let answer = said(&door, &sly).await;
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&format!("\r\n\r\n{}", inner.len())), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&format!("\r\n\r\n{}", inner.len())),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -134,7 +143,9 @@ async fn hosts_that_say_two_things_are_refused() {
     let public = expose(&client, &other, &json!({ "port": PORT, "visibility": "public" })).await;
     let public = host_of(&public);
     let lines = |target: &str, host: &str| {
-        format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nX-Sandbox-Token: {token}\r\nConnection: close\r\n\r\n")
+        format!(
+            "GET {target} HTTP/1.1\r\nHost: {host}\r\nX-Sandbox-Token: {token}\r\nConnection: close\r\n\r\n"
+        )
     };
     for (target, named, status) in [
         (format!("https://{host}/"), host.clone(), 200),

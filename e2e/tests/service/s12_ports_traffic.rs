@@ -89,7 +89,10 @@ async fn the_program_sees_who_asks_and_nothing_that_lets_them_in() {
         ] {
             assert!(seen.contains(line), "no {line:?} in {seen}");
         }
-        assert!(seen.contains(&format!("host: {}", door.host)) && seen.contains("x-forwarded-host: "), "{seen}");
+        assert!(
+            seen.contains(&format!("host: {}", door.host)) && seen.contains("x-forwarded-host: "),
+            "{seen}"
+        );
         assert!(told.headers.get("x-inner").is_none(), "what the program's Connection names stays inside");
     }
     // What is the program's own business in the same headers goes on.
@@ -133,7 +136,13 @@ async fn a_private_port_wants_a_key_or_a_token() {
     let other_id = created(&owner).await;
     expose(&owner, &other_id, &json!({ "port": PORT })).await;
     let other_sandbox = token(&owner, &other_id, PORT).await;
-    for bad in [String::from_utf8(forged).unwrap(), other_port, other_sandbox, String::new(), good.replace("spt_", "")] {
+    for bad in [
+        String::from_utf8(forged).unwrap(),
+        other_port,
+        other_sandbox,
+        String::new(),
+        good.replace("spt_", ""),
+    ] {
         let told = closed.with_token(&bad).get("/").await;
         assert_eq!((told.status, told.code().as_str()), (401, "UNAUTHORIZED"), "{bad}");
     }
@@ -141,7 +150,10 @@ async fn a_private_port_wants_a_key_or_a_token() {
     assert_eq!(door.get("/").await.status, 401, "exposed anew");
     let door = door.with_token(&token(&owner, &id, PORT).await);
     assert_eq!(door.get("/").await.status, 200);
-    let short = owner.post(&verb(&id, &format!("ports/{PORT}/token")), &json!({ "expiresInMs": 1000 })).await.unwrap();
+    let short = owner
+        .post(&verb(&id, &format!("ports/{PORT}/token")), &json!({ "expiresInMs": 1000 }))
+        .await
+        .unwrap();
     let short = door.with_token(&text(&short.is(201).unwrap()["token"]));
     until("the token is over", async || short.get("/").await.status == 401).await;
     owner.delete(&verb(&id, &format!("ports/{PORT}"))).await.unwrap().is(200).unwrap();
@@ -163,7 +175,10 @@ async fn a_browser_turns_the_token_of_its_address_into_a_cookie() {
     let page = [("accept", "text/html,*/*")];
     let told = door.send(ask(&format!("//elsewhere.example/a?x=1&sandbox_token={own}"), &page)).await;
     assert_eq!(told.status, 303);
-    assert_eq!(told.headers["location"].to_str().unwrap(), format!("https://{}//elsewhere.example/a?x=1", door.host));
+    assert_eq!(
+        told.headers["location"].to_str().unwrap(),
+        format!("https://{}//elsewhere.example/a?x=1", door.host)
+    );
     let cookie = told.headers["set-cookie"].to_str().unwrap();
     let (pair, rest) = cookie.split_once("; ").unwrap();
     assert_eq!(pair, format!("__Host-sandbox-token={own}"));
@@ -174,7 +189,10 @@ async fn a_browser_turns_the_token_of_its_address_into_a_cookie() {
     assert_eq!(door.send(ask(&format!("/?sandbox_token={own}"), &[])).await.text(), "it is port 8080");
     // A page for people where there is nothing to be seen.
     let told = door.send(ask("/", &page)).await;
-    assert_eq!((told.status, told.headers["content-type"].to_str().unwrap()), (401, "text/html; charset=utf-8"));
+    assert_eq!(
+        (told.status, told.headers["content-type"].to_str().unwrap()),
+        (401, "text/html; charset=utf-8")
+    );
     assert!(told.text().contains("UNAUTHORIZED") && told.headers["cache-control"] == "no-store");
 }
 
@@ -188,7 +206,9 @@ async fn what_is_not_there_is_said() {
     assert_eq!((told.status, told.code().as_str()), (502, "PORT_UNREACHABLE"));
     assert!(told.text().contains("nothing listens on port 8081"), "{}", told.text());
     let name = id.replace('_', "-");
-    for label in [&format!("8082-{name}"), &format!("08081-{name}"), "8081-sb-00000000000000000000", "nothing"] {
+    for label in
+        [&format!("8082-{name}"), &format!("08081-{name}"), "8081-sb-00000000000000000000", "nothing"]
+    {
         let door = Door { host: format!("{label}.sandboxes.localhost"), ..door.clone() };
         let told = door.get("/v1/health").await;
         assert_eq!((told.status, told.code().as_str()), (404, "PORT_NOT_FOUND"), "{label}");
@@ -253,7 +273,8 @@ fn memory_kb(service: &Service) -> u64 {
 #[tokio::test]
 async fn large_bodies_stream_at_flat_memory() {
     const BYTES: u64 = 300_000_000;
-    let service = std::sync::Arc::new(Service::start(&e2e::service::ServiceOptions::default()).await.unwrap());
+    let service =
+        std::sync::Arc::new(Service::start(&e2e::service::ServiceOptions::default()).await.unwrap());
     let client = service.account().await.unwrap();
     let (_id, door) = opened(&service, &client).await;
     let before = memory_kb(&service);
@@ -271,7 +292,9 @@ async fn large_bodies_stream_at_flat_memory() {
     assert_eq!(got, BYTES);
     // In and out at once, of no known length.
     let piece = Bytes::from(vec![b'x'; 60_000]);
-    let pieces = futures_util::stream::iter((0..2000).map(move |_| Ok::<_, std::io::Error>(Frame::data(piece.clone()))));
+    let pieces = futures_util::stream::iter(
+        (0..2000).map(move |_| Ok::<_, std::io::Error>(Frame::data(piece.clone()))),
+    );
     let stream = service.tls(&door.host, &["http/1.1"]).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
@@ -309,7 +332,8 @@ async fn many_websockets_at_once() {
 
 #[tokio::test]
 async fn a_daemon_that_stops_ends_streams_and_lets_answers_finish() {
-    let service = std::sync::Arc::new(Service::start(&e2e::service::ServiceOptions::default()).await.unwrap());
+    let service =
+        std::sync::Arc::new(Service::start(&e2e::service::ServiceOptions::default()).await.unwrap());
     let client = service.account().await.unwrap();
     let (_id, door) = opened(&service, &client).await;
     let mut socket = door.websocket().await;

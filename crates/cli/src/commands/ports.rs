@@ -28,11 +28,7 @@ fn shown(ports: &[Port], paint: Paint) -> String {
     let rows: Vec<_> = ports
         .iter()
         .map(|port| {
-            [
-                (port.port.to_string(), Tone::Bold),
-                (port.visibility.to_string(), tone(port)),
-                plain(&port.url),
-            ]
+            [(port.port.to_string(), Tone::Bold), (port.visibility.to_string(), tone(port)), plain(&port.url)]
         })
         .collect();
     table(["PORT", "FOR", "URL"], &rows, paint)

@@ -37,11 +37,7 @@ impl Actor {
         Ok(exposed)
     }
 
-    pub(super) async fn close_port(
-        &mut self,
-        port: u16,
-        run: Option<RunId>,
-    ) -> Result<TimeMs, EngineError> {
+    pub(super) async fn close_port(&mut self, port: u16, run: Option<RunId>) -> Result<TimeMs, EngineError> {
         decide(self.record.state, Operation::Network)?;
         let mut next = (*self.record).clone();
         next.ports.retain(|exposed| exposed.port != port);

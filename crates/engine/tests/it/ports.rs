@@ -37,7 +37,8 @@ async fn they_are_kept_in_order_and_each_exposure_is_another() {
         let refused = world.engine.close_port("test", &id, port, None).await;
         assert!(matches!(refused, Err(EngineError::Port(PortRefusal::NotExposed { .. }))), "{refused:?}");
     }
-    let ports = world.kinds(&id).await.into_iter().filter(|kind| kind.starts_with("port.")).collect::<Vec<_>>();
+    let ports =
+        world.kinds(&id).await.into_iter().filter(|kind| kind.starts_with("port.")).collect::<Vec<_>>();
     assert_eq!(ports, ["port.exposed", "port.exposed", "port.exposed", "port.closed"]);
     world.is_clean().await;
 }
@@ -74,7 +75,10 @@ async fn the_policy_and_a_bound_hold() {
     limited.network.ingress = Some(IngressPolicy { allow_ports: vec![80, 81] });
     let id = world.create_with(SandboxConfig { ..limited }).await.unwrap();
     let refused = world.engine.expose("test", &id, order(82), None).await;
-    assert!(matches!(refused, Err(EngineError::Port(PortRefusal::NotAllowed { port: 82, .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(EngineError::Port(PortRefusal::NotAllowed { port: 82, .. }))),
+        "{refused:?}"
+    );
     for port in [80, 81] {
         world.engine.expose("test", &id, order(port), None).await.unwrap();
     }
@@ -85,7 +89,10 @@ async fn the_policy_and_a_bound_hold() {
     world.engine.change_network("test", &id, only(&[81])).await.unwrap();
     assert_eq!(numbers(&world.engine.ports("test", &id).await.unwrap()), [81]);
     let last = world.events(&id).await.pop().unwrap();
-    assert_eq!((last.kind.as_str(), last.data), ("port.closed", serde_json::json!({ "port": 80, "reason": "network" })));
+    assert_eq!(
+        (last.kind.as_str(), last.data),
+        ("port.closed", serde_json::json!({ "port": 80, "reason": "network" }))
+    );
 
     let id = world.create().await;
     for port in 1..=MAX_PORTS as u16 {
@@ -133,10 +140,13 @@ fn they_outlive_the_daemon_and_go_with_the_sandbox() {
         assert!(world.engine.exposure(&gone, 80).is_err());
         (kept, gone, port)
     };
-    two_daemons((settings(), first), (settings(), async |world: &World, (kept, gone, port)| {
-        assert_eq!(world.engine.exposure(&kept, 80).unwrap().port, port);
-        assert!(port.exposed_at >= START && world.engine.exposure(&gone, 80).is_err());
-        assert_eq!(world.store.get(&gone).await.unwrap().unwrap().ports, []);
-        world.is_clean().await;
-    }));
+    two_daemons(
+        (settings(), first),
+        (settings(), async |world: &World, (kept, gone, port)| {
+            assert_eq!(world.engine.exposure(&kept, 80).unwrap().port, port);
+            assert!(port.exposed_at >= START && world.engine.exposure(&gone, 80).is_err());
+            assert_eq!(world.store.get(&gone).await.unwrap().unwrap().ports, []);
+            world.is_clean().await;
+        }),
+    );
 }

@@ -314,7 +314,12 @@ impl Default for Egress {
 impl Default for Ports {
     /// What ends in `localhost` is this host for every browser.
     fn default() -> Self {
-        Self { domain: "sandboxes.localhost".to_owned(), public_port: 0, max_connections: 512, idle_seconds: 600 }
+        Self {
+            domain: "sandboxes.localhost".to_owned(),
+            public_port: 0,
+            max_connections: 512,
+            idle_seconds: 600,
+        }
     }
 }
 

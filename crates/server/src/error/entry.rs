@@ -3,16 +3,18 @@
 use api::ErrorCode;
 use engine::{EngineError, LinkError, RefusalKind};
 
+use super::ApiError;
 use super::operations::{During, of_engine};
 use super::ports::{crowded, nobody};
-use super::ApiError;
 
 /// Whoever asks may be a stranger, and is told nothing of the sandbox but this.
 pub fn of_entry(error: EngineError, port: u16) -> ApiError {
     match error {
         EngineError::Agent(LinkError::Refused { kind: RefusalKind::Connect, .. }) => ApiError::new(
             ErrorCode::PortUnreachable,
-            format!("nothing listens on port {port} in the sandbox; start the program, on 127.0.0.1 or on all addresses"),
+            format!(
+                "nothing listens on port {port} in the sandbox; start the program, on 127.0.0.1 or on all addresses"
+            ),
         ),
         EngineError::Agent(LinkError::Refused { kind: RefusalKind::TooMany, .. }) => {
             crowded("the sandbox has too much under way at once; try again")

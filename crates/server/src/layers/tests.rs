@@ -117,7 +117,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         limiter: Limiter::new(rates),
         once: Once::new(Arc::clone(&kept)),
         room: Default::default(),
-            ports: crate::ports::Ports::passing(&crate::config::Config::default()),
+        ports: crate::ports::Ports::passing(&crate::config::Config::default()),
         store: kept,
         metrics: Metrics::new(),
         trusted_proxies: Default::default(),

@@ -98,7 +98,9 @@ async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(),
             "the key has the scopes {}; a private port needs 'execute', use a key that has it",
             caller.scopes
         );
-        return Err(ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", Scope::Execute.as_str()));
+        return Err(
+            ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", Scope::Execute.as_str())
+        );
     }
     Ok(())
 }
@@ -142,7 +144,9 @@ fn take_key(headers: &mut HeaderMap) -> Option<String> {
             continue;
         }
         let text = value.to_str().ok().and_then(|text| text.split_once(' '));
-        key = text.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim().to_owned());
+        key = text
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, key)| key.trim().to_owned());
     }
     key
 }
@@ -186,7 +190,8 @@ fn take_query(uri: &Uri) -> Option<(Uri, String)> {
     let token_of = |pair: &str| pair.strip_prefix(QUERY)?.strip_prefix('=').map(str::to_owned);
     let token = query.split('&').find_map(token_of)?;
     let kept: Vec<&str> = query.split('&').filter(|pair| token_of(pair).is_none()).collect();
-    let target = if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), kept.join("&")) };
+    let target =
+        if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), kept.join("&")) };
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(target).ok()?);
     Some((Uri::from_parts(parts).ok()?, token))
@@ -252,7 +257,8 @@ mod tests {
         assert_eq!(brought.key.as_deref(), Some("sbk_key"));
         assert_eq!(brought.asked.as_deref(), Some("spt_q"));
         assert_eq!(brought.tokens, ["spt_h", "spt_c", "spt_d"]);
-        let left: Vec<_> = parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        let left: Vec<_> =
+            parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         assert_eq!(left, [("cookie", "a=1; b=2; c")]);
     }
 
@@ -265,7 +271,8 @@ mod tests {
         assert_eq!(parts.uri, "/a?token=1&sandbox_tokens=2");
         assert!(brought.key.is_none() && brought.asked.is_none() && brought.tokens.is_empty());
         assert_eq!(parts.headers.len(), 3);
-        let (parts, brought) = taken("/", &[("authorization", "Token sbk_x"), ("authorization", "Basic dTpw")]);
+        let (parts, brought) =
+            taken("/", &[("authorization", "Token sbk_x"), ("authorization", "Basic dTpw")]);
         assert!(brought.key.is_none());
         assert_eq!(parts.headers.get_all(AUTHORIZATION).iter().collect::<Vec<_>>(), ["Basic dTpw"]);
         let (parts, _) = taken("/?sandbox_token=spt_q", &[]);

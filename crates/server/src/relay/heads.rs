@@ -72,8 +72,11 @@ pub fn asks_for_websocket(parts: &Parts) -> bool {
         let mut values = parts.headers.get_all(name).iter();
         values.next().filter(|_| values.next().is_none())?.to_str().ok()
     };
-    let named = only(CONNECTION).is_some_and(|text| text.split(',').any(|it| it.trim().eq_ignore_ascii_case("upgrade")));
-    parts.method == Method::GET && named && only(UPGRADE).is_some_and(|it| it.eq_ignore_ascii_case("websocket"))
+    let named = only(CONNECTION)
+        .is_some_and(|text| text.split(',').any(|it| it.trim().eq_ignore_ascii_case("upgrade")));
+    parts.method == Method::GET
+        && named
+        && only(UPGRADE).is_some_and(|it| it.eq_ignore_ascii_case("websocket"))
 }
 
 /// The request as the program gets it.
@@ -159,7 +162,8 @@ fn keep_cookies(headers: &mut HeaderMap) {
     if !headers.contains_key(SET_COOKIE) {
         return;
     }
-    let kept: Vec<HeaderValue> = headers.get_all(SET_COOKIE).iter().filter(|value| is_own(value)).cloned().collect();
+    let kept: Vec<HeaderValue> =
+        headers.get_all(SET_COOKIE).iter().filter(|value| is_own(value)).cloned().collect();
     headers.remove(SET_COOKIE);
     for value in kept {
         headers.append(SET_COOKIE, value);

@@ -108,7 +108,8 @@ impl Inside {
     /// Gives back what was read too far.
     pub fn unread(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
-            self.ahead = if self.ahead.is_empty() { bytes } else { [bytes, self.ahead.clone()].concat().into() };
+            self.ahead =
+                if self.ahead.is_empty() { bytes } else { [bytes, self.ahead.clone()].concat().into() };
         }
     }
 

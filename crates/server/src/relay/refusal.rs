@@ -3,7 +3,9 @@
 use api::{ErrorBody, ErrorCode, ErrorObject};
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::response::Response;
 
@@ -43,7 +45,10 @@ impl Asker {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"));
+        headers.insert(
+            CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
+        );
         headers.insert(REQUEST_ID, self.id.header_value());
         if error.code == ErrorCode::Unauthorized {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -109,9 +114,16 @@ mod tests {
     async fn people_get_a_page_and_programs_the_error() {
         let error = || ApiError::new(ErrorCode::PortUnreachable, "nothing <listens> & \"waits\"");
         let answer = asker("GET", "text/html,*/*").refuse(error());
-        assert_eq!((answer.status().as_u16(), answer.headers()[CACHE_CONTROL].as_bytes()), (502, &b"no-store"[..]));
-        let page = String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
-        assert!(page.contains("nothing &lt;listens&gt; &amp; &quot;waits&quot;") && page.contains("PORT_UNREACHABLE"));
+        assert_eq!(
+            (answer.status().as_u16(), answer.headers()[CACHE_CONTROL].as_bytes()),
+            (502, &b"no-store"[..])
+        );
+        let page =
+            String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        assert!(
+            page.contains("nothing &lt;listens&gt; &amp; &quot;waits&quot;")
+                && page.contains("PORT_UNREACHABLE")
+        );
         for asker in [asker("GET", "*/*"), asker("POST", "text/html")] {
             let answer = asker.refuse(error());
             let id = answer.headers()[REQUEST_ID].to_str().unwrap().to_owned();

@@ -45,9 +45,20 @@ fn what_is_of_one_connection_stays_on_it() {
     let headers = request.headers();
     assert_eq!(
         names(headers),
-        ["connection", "content-length", "host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-own"]
+        [
+            "connection",
+            "content-length",
+            "host",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+            "x-own"
+        ]
     );
-    assert_eq!((headers[HOST].to_str().unwrap(), &headers[CONTENT_LENGTH]), ("80-sb-x.example:8443", &HeaderValue::from(5)));
+    assert_eq!(
+        (headers[HOST].to_str().unwrap(), &headers[CONTENT_LENGTH]),
+        ("80-sb-x.example:8443", &HeaderValue::from(5))
+    );
     assert!(headers[CONNECTION] == "close" && headers[FORWARDED_FOR] == "192.0.2.7");
     assert_eq!((request.uri().to_string().as_str(), request.version()), ("/a?b=c", Version::HTTP_11));
 }
@@ -72,7 +83,8 @@ fn a_body_without_a_length_comes_in_chunks_with_any_method() {
 
 #[test]
 fn websockets_alone_are_passed_on() {
-    let socket = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket"), ("sec-websocket-key", "k")];
+    let socket =
+        [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket"), ("sec-websocket-key", "k")];
     assert!(asks_for_websocket(&parts("GET", &socket)));
     assert!(!asks_for_websocket(&parts("POST", &socket)));
     assert!(!asks_for_websocket(&parts("GET", &socket[..1])));
@@ -96,7 +108,12 @@ fn answered(status: u16, headers: &[(&str, &str)], to_head: bool) -> Response<()
 
 #[test]
 fn framing_is_never_copied() {
-    let framed = [("content-length", "5"), ("transfer-encoding", "chunked"), ("connection", "close, x-inner"), ("x-inner", "1")];
+    let framed = [
+        ("content-length", "5"),
+        ("transfer-encoding", "chunked"),
+        ("connection", "close, x-inner"),
+        ("x-inner", "1"),
+    ];
     assert!(answered(200, &framed, false).headers().is_empty());
     for (status, to_head) in [(200, true), (304, false)] {
         assert_eq!(answered(status, &framed, to_head).headers()[CONTENT_LENGTH], "5");
@@ -114,5 +131,8 @@ fn cookies_are_for_the_programs_own_host() {
         ("set-cookie", "domain=1"),
     ];
     let answer = answered(200, &set, false);
-    assert_eq!(answer.headers().get_all(SET_COOKIE).iter().collect::<Vec<_>>(), ["a=1; Path=/; HttpOnly", "domain=1"]);
+    assert_eq!(
+        answer.headers().get_all(SET_COOKIE).iter().collect::<Vec<_>>(),
+        ["a=1; Path=/; HttpOnly", "domain=1"]
+    );
 }

@@ -64,7 +64,9 @@ fn a_newer_database_is_left_alone() {
     let error = open(&path).unwrap_err();
     assert_eq!(error, StoreError::TooNew { path, found: 9, known });
     assert!(
-        error.to_string().contains(&format!("has version 9 and this program knows up to {known}; run the newer program"))
+        error
+            .to_string()
+            .contains(&format!("has version 9 and this program knows up to {known}; run the newer program"))
     );
 }
 
