@@ -16,6 +16,7 @@ mod http_execute;
 mod list;
 mod output;
 mod pause;
+mod ports;
 pub mod recovery;
 mod sbx_run;
 mod sse;
@@ -29,7 +30,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 29] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -58,6 +59,7 @@ pub const NAMES: [&str; 28] = [
     "client",
     "sbx-run",
     "files",
+    "ports",
 ];
 
 /// Those that measure Docker where it is.
@@ -123,5 +125,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["client"], client::run());
     bench!(["sbx-run"], sbx_run::run(setup));
     bench!(["files"], files::run());
+    bench!(["ports"], ports::run());
     (rows, failures)
 }

@@ -80,6 +80,11 @@ impl Service {
         Ok(client::Client::builder().url(url).key(&self.key).certificate_file(certificate).build()?)
     }
 
+    /// A connection by one of its names, without HTTP.
+    pub async fn tls(&self, name: &str) -> Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+        self.process.tls(name, &["http/1.1"]).await
+    }
+
     /// The program that `./dev build` made.
     pub fn sbx(&self) -> Result<PathBuf> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx");

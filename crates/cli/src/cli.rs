@@ -74,8 +74,14 @@ pub enum Verb {
     Bench(BenchArguments),
     /// Keep a service and a key under a name, in a file that only you can read
     Login(LoginArguments),
-    /// Show the service's description of its interface in a browser
-    Open,
+    /// List the ports of a sandbox that are exposed
+    Ports(ProbeArguments),
+    /// Let ports of a sandbox be reached at URLs of their own, and print these
+    Expose(ExposeArguments),
+    /// Close ports that are exposed
+    Unexpose(UnexposeArguments),
+    /// Show an exposed port in a browser; without one, the service's description of its interface
+    Open(OpenArguments),
     /// Print a script that completes commands and ids of live sandboxes in a shell
     Completion {
         /// For which one
@@ -276,6 +282,45 @@ pub struct ProbeArguments {
     /// The sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ExposeArguments {
+    /// The sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// The ports that programs in it listen on
+    #[arg(value_name = "PORT", required = true, value_parser = clap::value_parser!(u16).range(1..))]
+    pub ports: Vec<u16>,
+    /// For anybody who has the URL; without this a key or a token is needed
+    #[arg(long)]
+    pub public: bool,
+    /// Refuse traffic while the sandbox is paused instead of resuming it
+    #[arg(long)]
+    pub no_resume: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UnexposeArguments {
+    /// The sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// The ports
+    #[arg(value_name = "PORT", required = true)]
+    pub ports: Vec<u16>,
+}
+
+#[derive(Debug, Args)]
+pub struct OpenArguments {
+    /// The sandbox
+    #[arg(value_name = "SANDBOX", requires = "port")]
+    pub id: Option<String>,
+    /// The port, which has to be exposed
+    #[arg(value_name = "PORT")]
+    pub port: Option<u16>,
+    /// How long the URL of a private port is good for, such as 10m; a week at most
+    #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = time)]
+    pub time: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ mod create;
 mod each;
 mod events;
 mod exec;
+mod expose;
 mod follow;
 mod inspect;
 mod key;
@@ -16,6 +17,7 @@ mod ls;
 mod man;
 mod open;
 mod pause;
+mod ports;
 mod ps;
 mod resume;
 mod rm;
@@ -23,6 +25,7 @@ mod run;
 mod shell;
 mod top;
 mod transfer;
+mod unexpose;
 mod words;
 
 use std::process::ExitCode;
@@ -60,6 +63,9 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Verb::Events(arguments) => events::events(&client()?, json, &arguments).await,
         Verb::Key(verb) => key::key(global, json, &verb),
         Verb::Bench(arguments) => bench::bench(&client()?, json, &arguments).await,
-        Verb::Open => open::open(&client()?),
+        Verb::Ports(arguments) => ports::ports(&client()?, json, &arguments).await,
+        Verb::Expose(arguments) => expose::expose(&client()?, json, &arguments).await,
+        Verb::Unexpose(arguments) => unexpose::unexpose(&client()?, json, &arguments).await,
+        Verb::Open(arguments) => open::open(&client()?, &arguments).await,
     }
 }

@@ -6,6 +6,7 @@ mod command;
 mod events;
 mod executions;
 mod files;
+mod ports;
 mod service;
 mod socket;
 

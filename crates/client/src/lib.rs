@@ -15,6 +15,7 @@
 //!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
 //! - [`detached`](Execute::detached) commands go on by themselves, and a [`terminal`](Sandbox::terminal) too: come back to them
 //!   whenever, also after the service was restarted.
+//! - [`expose`](Sandbox::expose) a port of a sandbox, and reach what listens there at a URL of its own.
 //! - Every call fails with an [`Error`], whose [`Code`] has one variant for each error of the service.
 //! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
 //!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
@@ -41,6 +42,7 @@ mod list;
 mod millis;
 mod notes;
 mod payload;
+mod ports;
 mod reattach;
 mod retry;
 mod run;
@@ -58,9 +60,9 @@ mod websocket;
 pub use api::{
     BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
     ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileEntry, FileList,
-    FileType, Health, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Resources, ResumeResult,
-    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp,
-    Unpacked,
+    FileType, Health, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port, PortClosed, PortToken,
+    PortVisibility, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
+    SandboxView, TerminalSize, Timestamp, Unpacked,
 };
 
 pub use client::Client;
@@ -76,6 +78,7 @@ pub use files::{
 pub use guard::Guard;
 pub use happenings::{Failed, Happening, Paused, Resumed, Started, Terminated};
 pub use list::{List, Listing};
+pub use ports::{Expose, TokenFor};
 pub use reattach::Following;
 pub use run::{LlmCost, Run};
 pub use sandbox::Sandbox;

@@ -13,6 +13,7 @@ mod hostile;
 mod model;
 mod network;
 mod pool;
+mod ports;
 mod queue;
 mod remember;
 mod retention;

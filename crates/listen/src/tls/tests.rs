@@ -71,6 +71,12 @@ fn it_is_made_anew_when_it_will_not_do() {
     };
     changed(&first_names, day_336, "30 days before its end");
     changed(&first_names, earlier, "the clock was set back");
+    let wide = own(dir.path(), &["localhost", "*.sandboxes.localhost"]);
+    changed(&wide, earlier, "a wildcard");
+    let before = text(&wide);
+    load(&wide, earlier).unwrap();
+    assert_eq!(text(&wide), before, "it holds for the names below");
+    changed(&own(dir.path(), &["localhost", "*.other.localhost"]), earlier, "another wildcard");
     let names = own(dir.path(), &["localhost", "127.0.0.1"]);
     changed(&names, earlier, "another name");
     let (certificate, key) = self_signed::paths(&names);
@@ -88,7 +94,7 @@ fn it_is_made_anew_when_it_will_not_do() {
 #[test]
 fn names_that_are_none_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    for names in [&[][..], &["not a name"], &["a..b"], &[""]] {
+    for names in [&[][..], &["not a name"], &["a..b"], &[""], &["*."], &["*"], &["a.*.b"]] {
         let error = load(&own(dir.path(), names), then).err().unwrap().to_string();
         assert!(error.contains("DNS names or IP addresses"), "{error}");
     }

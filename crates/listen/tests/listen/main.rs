@@ -12,3 +12,4 @@ mod redirect;
 mod reload;
 mod slow;
 mod stop;
+mod upgrade;

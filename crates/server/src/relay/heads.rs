@@ -104,10 +104,11 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
     if websocket {
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     }
-    // A body whose length is known has it said; hyper says so of any other.
-    let has_none = body.is_end_stream() && matches!(parts.method, Method::GET | Method::HEAD);
-    if let Some(length) = body.size_hint().exact().filter(|_| !has_none) {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    // Said here whatever the method: hyper takes a GET whose body has no length for one without.
+    match body.size_hint().exact() {
+        Some(0) if matches!(parts.method, Method::GET | Method::HEAD) => {}
+        Some(length) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+        None => drop(headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))),
     }
     let mut request = Request::new(body);
     *request.method_mut() = parts.method;

@@ -72,6 +72,16 @@ fn a_request_without_a_body_gets_none() {
 }
 
 #[test]
+fn a_body_without_a_length_comes_in_chunks_with_any_method() {
+    for method in ["GET", "POST"] {
+        let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("piece")]);
+        let request = to_program(parts(method, &[]), Body::from_stream(pieces), &forwarded(), false);
+        assert_eq!(request.headers()[TRANSFER_ENCODING], "chunked", "{method}");
+        assert!(!request.headers().contains_key(CONTENT_LENGTH));
+    }
+}
+
+#[test]
 fn websockets_alone_are_passed_on() {
     let socket =
         [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket"), ("sec-websocket-key", "k")];

@@ -9,7 +9,7 @@ use api::{PortToken, TokenBody};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use rules::TimeMs;
 
 use super::named;
@@ -56,7 +56,9 @@ pub async fn token(
     let token = service.ports.token(&id, &exposed, expires_at);
     let url = format!("{}/?sandbox_token={token}", service.ports.url(&id, port));
     let made = PortToken { token, expires_at: expires_at.into(), url };
-    Ok((StatusCode::CREATED, view::json(&made)?).into_response())
+    let mut response = view::ok(&made)?;
+    *response.status_mut() = StatusCode::CREATED;
+    Ok(response)
 }
 
 fn now() -> TimeMs {

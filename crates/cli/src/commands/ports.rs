@@ -1,0 +1,51 @@
+//! `sbx ports`: the ports of a sandbox that are reached from outside.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use client::{Client, Port, PortVisibility};
+
+use crate::cli::ProbeArguments;
+use crate::output;
+use crate::style::{Paint, Tone};
+use crate::table::{plain, table};
+
+pub async fn ports(client: &Client, json: bool, arguments: &ProbeArguments) -> Result<ExitCode> {
+    let ports = client.sandbox(&arguments.id)?.ports().await?;
+    if json {
+        output::json(&ports)?;
+    } else {
+        output::text(&shown(&ports, Paint::of(&std::io::stdout())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(ports: &[Port], paint: Paint) -> String {
+    let tone = |port: &Port| match port.visibility {
+        PortVisibility::Private => Tone::Plain,
+        PortVisibility::Public => Tone::Waiting,
+    };
+    let rows: Vec<_> = ports
+        .iter()
+        .map(|port| {
+            [(port.port.to_string(), Tone::Bold), (port.visibility.to_string(), tone(port)), plain(&port.url)]
+        })
+        .collect();
+    table(["PORT", "FOR", "URL"], &rows, paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_address() {
+        let json = r#"{"port":8080,"url":"https://8080-sb-abcdefgh.example","exposedAt":"1970-01-01T00:00:00Z",
+            "visibility":"public","autoResume":true}"#;
+        let port: Port = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            shown(&[port], Paint::None),
+            "PORT  FOR     URL\n8080  public  https://8080-sb-abcdefgh.example\n"
+        );
+    }
+}

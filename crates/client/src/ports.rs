@@ -1,0 +1,221 @@
+//! Ports of a sandbox: letting them be reached from outside, and tokens for those that not everybody may reach.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use api::{EventKind, ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody};
+use futures_util::future::BoxFuture;
+use hyper::Method;
+use serde::de::DeserializeOwned;
+
+use crate::millis::ms;
+use crate::retry::Safety;
+use crate::sandbox::Sandbox;
+use crate::transport::Call;
+use crate::{Result, ids};
+
+impl Sandbox {
+    /// Lets what listens on a port be reached at a URL of its own; `.await` sends it. Private unless said otherwise: with an API key
+    /// of the account, or a [token](Self::port_token). A port that is exposed already is exposed anew, and its tokens end.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let port = sandbox.expose(8080).public().await?;
+    /// println!("look at {}", port.url);
+    /// # assert_eq!((port.port, port.visibility), (8080, client::PortVisibility::Public));
+    /// # Ok(()) });
+    /// ```
+    pub fn expose(&self, port: u16) -> Expose {
+        let body = ExposeBody { port, visibility: None, auto_resume: None };
+        Expose { sandbox: self.clone(), body, key: None }
+    }
+
+    /// The ports that are exposed, by their numbers.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.expose(8080).await?;
+    /// for port in sandbox.ports().await? {
+    ///     println!("{} at {}", port.port, port.url);
+    /// }
+    /// # assert_eq!(sandbox.ports().await?.len(), 1);
+    /// # Ok(()) });
+    /// ```
+    pub async fn ports(&self) -> Result<Vec<Port>> {
+        let call = Call::get(format!("/v1/sandboxes/{}/ports", self.id()));
+        let list: PortList = self.told(call).await?;
+        Ok(list.data)
+    }
+
+    /// Closes a port: connections through it are cut, and its tokens end.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.expose(8080).await?;
+    /// sandbox.close_port(8080).await?;
+    /// assert_eq!(sandbox.close_port(8080).await.unwrap_err().code(), client::Code::PortNotFound);
+    /// # Ok(()) });
+    /// ```
+    pub async fn close_port(&self, port: u16) -> Result<PortClosed> {
+        let path = format!("/v1/sandboxes/{}/ports/{port}", self.id());
+        let closed = self.told(Call::new(Method::DELETE, path, Safety::AfterAnswer)).await?;
+        self.note(EventKind::PortClosed, &[("port", port.into()), ("reason", "request".into())]);
+        Ok(closed)
+    }
+
+    /// A token for a private port; `.await` sends it. Whoever has it reaches the port for an hour, or as long as
+    /// [`expires_in`](TokenFor::expires_in) says.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use std::time::Duration;
+    /// sandbox.expose(8080).await?;
+    /// let token = sandbox.port_token(8080).expires_in(Duration::from_secs(600)).await?;
+    /// // For a browser; a program sends `token.token` as the header X-Sandbox-Token.
+    /// println!("open {}", token.url);
+    /// # assert!(token.url.contains(&token.token));
+    /// # Ok(()) });
+    /// ```
+    pub fn port_token(&self, port: u16) -> TokenFor {
+        TokenFor { sandbox: self.clone(), port, body: TokenBody::default() }
+    }
+
+    async fn told<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
+        self.client().transport().json(call).await.map_err(|error| self.failed(error))
+    }
+}
+
+/// A port that is being exposed; `.await` sends it.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let port = sandbox.expose(3000).auto_resume(false).await?;
+/// assert!(!port.auto_resume);
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await"]
+pub struct Expose {
+    sandbox: Sandbox,
+    body: ExposeBody,
+    key: Option<String>,
+}
+
+impl Expose {
+    /// For anybody who has the URL.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let port = sandbox.expose(8080).public().await?;
+    /// assert_eq!(port.visibility, client::PortVisibility::Public);
+    /// # Ok(()) });
+    /// ```
+    pub fn public(mut self) -> Self {
+        self.body.visibility = Some(PortVisibility::Public);
+        self
+    }
+
+    /// Whether traffic resumes the sandbox when it is paused, as it does if nothing is said.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert!(!sandbox.expose(8080).auto_resume(false).await?.auto_resume);
+    /// # Ok(()) });
+    /// ```
+    pub fn auto_resume(mut self, auto_resume: bool) -> Self {
+        self.body.auto_resume = Some(auto_resume);
+        self
+    }
+
+    /// The `Idempotency-Key`; one is made where none is given, so that a port is exposed once however often the request is sent.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let port = sandbox.expose(8080).idempotency_key("preview-of-job-17").await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    async fn send(self) -> Result<Port> {
+        let key = self.key.unwrap_or_else(|| ids::made("sbx_"));
+        let path = format!("/v1/sandboxes/{}/ports", self.sandbox.id());
+        let call = Call::new(Method::POST, path, Safety::Repeatable).json(&self.body)?.key(&key)?;
+        let port: Port = self.sandbox.told(call).await?;
+        let data = [
+            ("port", port.port.into()),
+            ("visibility", port.visibility.as_str().into()),
+            ("autoResume", port.auto_resume.into()),
+        ];
+        self.sandbox.note(EventKind::PortExposed, &data);
+        Ok(port)
+    }
+}
+
+impl IntoFuture for Expose {
+    type Output = Result<Port>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+/// A token that is being asked for; `.await` sends it.
+///
+/// ```
+/// # client::fixture::run(async |client| {
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// sandbox.expose(8080).await?;
+/// let token = sandbox.port_token(8080).await?;
+/// assert!(token.token.starts_with("spt_"));
+/// # Ok(()) });
+/// ```
+#[must_use = "it is sent by .await"]
+pub struct TokenFor {
+    sandbox: Sandbox,
+    port: u16,
+    body: TokenBody,
+}
+
+impl TokenFor {
+    /// How long it is good for: a second to a week.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.expose(8080).await?;
+    /// let day = std::time::Duration::from_secs(24 * 3600);
+    /// let token = sandbox.port_token(8080).expires_in(day).await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.body.expires_in_ms = Some(ms(time));
+        self
+    }
+
+    async fn send(self) -> Result<PortToken> {
+        let path = format!("/v1/sandboxes/{}/ports/{}/token", self.sandbox.id(), self.port);
+        // Nothing is kept of a token: another is as good.
+        let call = Call::new(Method::POST, path, Safety::Repeatable).json(&self.body)?;
+        self.sandbox.told(call).await
+    }
+}
+
+impl IntoFuture for TokenFor {
+    type Output = Result<PortToken>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}

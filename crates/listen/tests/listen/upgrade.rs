@@ -1,0 +1,86 @@
+//! Connections that go on in another protocol once a handler agreed, and those that do not.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use listen::{Limits, Listener, Server, Upgrade, bind, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::*;
+
+async fn answer(request: Request) -> Response {
+    let status = if request.uri().path() == "/yes" { 101 } else { 200 };
+    if let Some(upgrade) = request.extensions().get::<Upgrade>() {
+        upgrade.then(|mut stream| async move {
+            let mut bytes = [0; 64];
+            while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                let shouted = bytes[..count].to_ascii_uppercase();
+                if stream.write_all(&shouted).await.is_err() || stream.flush().await.is_err() {
+                    return;
+                }
+            }
+            let _ = stream.shutdown().await;
+        });
+    }
+    let head = Response::builder().status(status).header("connection", "upgrade").header("upgrade", "shout");
+    if status == 101 { head.body(Body::empty()).unwrap() } else { Response::new(Body::from("no")) }
+}
+
+async fn started() -> (std::net::SocketAddr, CancellationToken) {
+    let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (address, stop) = (socket.local_addr().unwrap(), CancellationToken::new());
+    let server = Server {
+        router: Router::new().fallback(answer),
+        answers: Arc::new(TestAnswers),
+        limits: Limits::default(),
+    };
+    let listeners = vec![Listener::Http { socket }];
+    tokio::spawn(serve(server, listeners, stop.clone(), std::time::Duration::from_secs(1)));
+    (address, stop)
+}
+
+const ASK: &str = "Host: a\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n";
+
+#[tokio::test]
+async fn bytes_go_both_ways_and_those_sent_ahead_come_first() {
+    let (address, stop) = started().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    send(&mut stream, format!("GET /yes HTTP/1.1\r\n{ASK}ahead ")).await;
+    let head = one(&mut stream).await;
+    assert_eq!((head.status, head.header("upgrade")), (101, Some("shout")));
+    send(&mut stream, "and behind").await;
+    stream.shutdown().await.unwrap();
+    assert_eq!(rest(&mut stream).await, b"AHEAD AND BEHIND");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn only_an_answer_that_agrees_changes_anything() {
+    let (address, stop) = started().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for _ in 0..2 {
+        send(&mut stream, format!("GET /no HTTP/1.1\r\n{ASK}")).await;
+        assert_eq!(one(&mut stream).await.body, "no");
+    }
+    // Without asking for it, or with a body, nobody is asked to agree.
+    send(&mut stream, "GET /no HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(one(&mut stream).await.body, "no");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn a_stop_ends_it_with_its_grace() {
+    let (address, stop) = started().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    send(&mut stream, format!("GET /yes HTTP/1.1\r\n{ASK}")).await;
+    assert_eq!(one(&mut stream).await.status, 101);
+    send(&mut stream, "a").await;
+    assert_eq!(stream.read_u8().await.unwrap(), b'A');
+    stop.cancel();
+    assert!(soon("the end", rest(&mut stream)).await.is_empty());
+}

@@ -1,0 +1,179 @@
+//! A program that listens in a sandbox, and clients of its ports.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use e2e::service::{Client, Service};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::{http1, http2};
+use hyper::header::HeaderMap;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use crate::s10_files::write;
+use crate::{created, output, text, until, verb};
+
+const PROGRAM: &str = include_str!("portal/portal.pl");
+pub const PORT: u16 = 8080;
+
+/// A port that is exposed, as its clients know it.
+#[derive(Clone)]
+pub struct Door {
+    pub service: Arc<Service>,
+    pub host: String,
+    /// What goes as `X-Sandbox-Token`.
+    pub token: Option<String>,
+}
+
+/// A whole answer of whoever gave it.
+#[derive(Debug)]
+pub struct Told {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Told {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn code(&self) -> String {
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no error: {self:?}"));
+        assert_eq!(body["error"]["requestId"], self.headers["x-request-id"].to_str().unwrap());
+        text(&body["error"]["code"])
+    }
+}
+
+/// Starts the program in a sandbox and waits until it listens.
+pub async fn listen(client: &Client, id: &str, port: u16) {
+    write(client, id, "portal.pl", PROGRAM).await;
+    output(client, id, &format!("perl portal.pl {port} > portal.log 2>&1 &")).await;
+    until("the program listens", async || {
+        output(client, id, &format!("curl -s -m 5 http://127.0.0.1:{port}/ || cat portal.log")).await
+            == format!("it is port {port}")
+    })
+    .await;
+}
+
+pub async fn expose(client: &Client, id: &str, body: &Value) -> Value {
+    client.post(&verb(id, "ports"), body).await.unwrap().is(201).unwrap()
+}
+
+pub async fn token(client: &Client, id: &str, port: u16) -> String {
+    let path = verb(id, &format!("ports/{port}/token"));
+    text(&client.post(&path, &json!({})).await.unwrap().is(201).unwrap()["token"])
+}
+
+/// The host in a port's URL, without the port of the service.
+pub fn host_of(port: &Value) -> String {
+    let url = text(&port["url"]);
+    let host = url.strip_prefix("https://").unwrap();
+    host.rsplit_once(':').unwrap().0.to_owned()
+}
+
+/// A sandbox where the program listens, and its port with a token.
+pub async fn opened(service: &Arc<Service>, client: &Client) -> (String, Door) {
+    let id = created(client).await;
+    listen(client, &id, PORT).await;
+    let port = expose(client, &id, &json!({ "port": PORT })).await;
+    let token = Some(token(client, &id, PORT).await);
+    (id, Door { service: Arc::clone(service), host: host_of(&port), token })
+}
+
+impl Door {
+    pub fn without_token(&self) -> Self {
+        Self { token: None, ..self.clone() }
+    }
+
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
+    }
+
+    pub fn request(&self, method: &str, path: &str) -> Request<Full<Bytes>> {
+        let mut request = Request::builder().method(method).uri(path).header("host", &self.host);
+        if let Some(token) = &self.token {
+            request = request.header("x-sandbox-token", token);
+        }
+        request.body(Full::default()).unwrap()
+    }
+
+    /// One request on a connection of its own.
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Told {
+        whole(self.begin(request).await).await
+    }
+
+    pub async fn begin(&self, request: Request<Full<Bytes>>) -> Response<hyper::body::Incoming> {
+        let stream = self.service.tls(&self.host, &["http/1.1"]).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    }
+
+    /// The same over HTTP/2, which has the host in the target.
+    pub async fn send_h2(&self, mut request: Request<Full<Bytes>>) -> Told {
+        let stream = self.service.tls(&self.host, &["h2"]).await.unwrap();
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        request.headers_mut().remove("host");
+        *request.uri_mut() = format!("https://{}{}", self.host, request.uri()).parse().unwrap();
+        whole(sender.send_request(request).await.unwrap()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Told {
+        self.send(self.request("GET", path)).await
+    }
+
+    /// A connection on which anything can be sent.
+    pub async fn raw(&self, sends: &str) -> TlsStream<TcpStream> {
+        let mut stream = self.service.tls(&self.host, &["http/1.1"]).await.unwrap();
+        stream.write_all(sends.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    }
+
+    /// The first request of a websocket.
+    pub fn handshake(&self) -> String {
+        let token =
+            self.token.as_ref().map(|token| format!("X-Sandbox-Token: {token}\r\n")).unwrap_or_default();
+        format!(
+            "GET /ws HTTP/1.1\r\nHost: {}\r\n{token}Connection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+            self.host
+        )
+    }
+
+    /// A websocket that has been greeted.
+    pub async fn websocket(&self) -> TlsStream<TcpStream> {
+        let mut stream = self.raw(&self.handshake()).await;
+        let head = until_blank_line(&mut stream).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        expect(&mut stream, b"hello").await;
+        stream
+    }
+}
+
+async fn whole(response: Response<hyper::body::Incoming>) -> Told {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Told { status: head.status.as_u16(), headers: head.headers, body }
+}
+
+pub async fn until_blank_line(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+pub async fn expect(stream: &mut TlsStream<TcpStream>, bytes: &[u8]) {
+    let mut got = vec![0; bytes.len()];
+    stream.read_exact(&mut got).await.unwrap();
+    assert!(got == bytes, "{}", got.escape_ascii());
+}
