@@ -220,7 +220,8 @@ impl Agent {
     fn signal(&mut self, op: u64, signal: i32) {
         let Some(exec) = self.ops.exec_of(op).filter(|exec| exec.is_running()) else { return };
         send(exec.pid, signal);
-        if let Some(group) = exec.terminal().and_then(terminal::foreground).filter(|group| *group != exec.pid) {
+        if let Some(group) = exec.terminal().and_then(terminal::foreground).filter(|group| *group != exec.pid)
+        {
             send(group, signal);
         }
     }

@@ -36,8 +36,8 @@ pub use clock::Clock;
 pub use counters::Counts;
 pub use create::{Remember, Respond};
 pub use detached::{
-    Attachment, BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Followed, Input,
-    OutputReader, TerminalSize,
+    Attachment, BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Followed,
+    Input, OutputReader, TerminalSize,
 };
 pub use engine::{Engine, Parts};
 pub use error::{EngineError, FileFault};

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use driver::ByteStream;
 use guest_proto::{
-    ExecSpec, FILES_SINCE, FileRequest, KEPT_SINCE, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToGuest, ToHost,
-    VERSION,
+    ExecSpec, FILES_SINCE, FileRequest, KEPT_SINCE, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToGuest,
+    ToHost, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};

@@ -2,8 +2,7 @@
 
 use crate::{
     ExecSpec, FileRequest, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENTRIES, MAX_ENV, MAX_MESSAGE, MAX_OPS,
-    MAX_PATH, MAX_STRING, MAX_WINDOW, MODE_BITS, ProtoError, TerminalSize, ToGuest,
-    ToHost,
+    MAX_PATH, MAX_STRING, MAX_WINDOW, MODE_BITS, ProtoError, TerminalSize, ToGuest, ToHost,
 };
 
 /// Checks a message for the agent.
@@ -137,7 +136,11 @@ fn text(field: &'static str, text: &str, max: usize) -> Result<(), ProtoError> {
 }
 
 fn terminal_size(size: TerminalSize) -> Result<(), ProtoError> {
-    if size.fits() { Ok(()) } else { Err(invalid("the size of a terminal", "is not from 1 to 1000 each way")) }
+    if size.fits() {
+        Ok(())
+    } else {
+        Err(invalid("the size of a terminal", "is not from 1 to 1000 each way"))
+    }
 }
 
 fn window(bytes: u32) -> Result<(), ProtoError> {

@@ -47,7 +47,8 @@ impl FromStr for OutputPosition {
 }
 
 fn number(text: &str) -> Result<u64, BadOutputPosition> {
-    let is_canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let is_canonical =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     // No database and no JSON number holds more than 63 bits.
     let number = text.parse().ok().filter(|number| i64::try_from(*number).is_ok());
     number.filter(|_| is_canonical).ok_or(BadOutputPosition)
@@ -63,7 +64,22 @@ mod tests {
     fn one_spelling_for_one_position() {
         assert_eq!("120.33".parse(), Ok(OutputPosition { stdout: 120, stderr: 33 }));
         assert_eq!("0.0".parse(), Ok(OutputPosition::default()));
-        for text in ["", ".", "1", "1.", ".1", "01.2", "1.02", "+1.2", "1.2.3", "-1.0", " 1.2", "1.2 ", "00.0", "1.9223372036854775808"] {
+        for text in [
+            "",
+            ".",
+            "1",
+            "1.",
+            ".1",
+            "01.2",
+            "1.02",
+            "+1.2",
+            "1.2.3",
+            "-1.0",
+            " 1.2",
+            "1.2 ",
+            "00.0",
+            "1.9223372036854775808",
+        ] {
             assert_eq!(text.parse::<OutputPosition>(), Err(BadOutputPosition), "{text:?}");
         }
     }

@@ -34,7 +34,16 @@ pub struct Sink {
 
 impl Sink {
     pub fn new(fd: Rc<OwnedFd>, kind: Kind, size: u32) -> Self {
-        Self { fd: Some(fd), kind, held: Vec::new(), head: 0, size, window: Window::new(size), received: 0, ended: false }
+        Self {
+            fd: Some(fd),
+            kind,
+            held: Vec::new(),
+            head: 0,
+            size,
+            window: Window::new(size),
+            received: 0,
+            ended: false,
+        }
     }
 
     /// Takes bytes of the host. `Err` if it was not granted so many, or had ended the stream.

@@ -12,7 +12,8 @@ impl Host {
     }
 
     fn keep_as(&mut self, op: u64, script: &str, stdin: StdinMode, terminal: Option<TerminalSize>) {
-        let env = vec![("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("TERM", "xterm")];
+        let env =
+            vec![("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("TERM", "xterm")];
         let spec = ExecSpec { argv: vec!["bash", "-c", script], env, cwd: "/", stdin };
         self.say(&ToGuest::Keep { op, spec, terminal });
         match self.hear() {

@@ -58,7 +58,8 @@ fn all_of_a_large_output_comes_and_in_order() {
 fn what_is_typed_is_shown_and_read_and_the_size_changes() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let script = "trap 'echo now $(stty size)' WINCH; while read -r line; do echo \"got $line\"; done; echo over";
+    let script =
+        "trap 'echo now $(stty size)' WINCH; while read -r line; do echo \"got $line\"; done; echo over";
     let op = host.keep(script, StdinMode::Null, Some(SIZE));
     host.type_in(op, "hello\r");
     assert_eq!(host.shown(op, "got hello\r\n"), "hello\r\ngot hello\r\n");
@@ -73,7 +74,11 @@ fn what_is_typed_is_shown_and_read_and_the_size_changes() {
 fn the_interrupt_key_reaches_who_is_in_front() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.keep("trap 'echo int; exit 3' INT; echo ready; while :; do sleep 0.05; done", StdinMode::Null, Some(SIZE));
+    let op = host.keep(
+        "trap 'echo int; exit 3' INT; echo ready; while :; do sleep 0.05; done",
+        StdinMode::Null,
+        Some(SIZE),
+    );
     host.shown(op, "ready");
     host.type_in(op, "\x03");
     host.shown(op, "int");

@@ -5,7 +5,9 @@ use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use guest_proto::{Channel, ExecSpec, Exit, FileRequest, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION};
+use guest_proto::{
+    Channel, ExecSpec, Exit, FileRequest, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION,
+};
 use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -255,7 +257,7 @@ impl Link {
     async fn keep(&mut self, op: u64, spec: &ExecSpec<'_>) -> io::Result<()> {
         if self.has_dir(op, spec.cwd).await? {
             self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
-            let kept = KeptOp::start(op, script::parse(spec), self.out.clone(), &self.inner);
+            let kept = KeptOp::start(op, script::parse(spec), &self.inner);
             self.carry(op, kept, [0; 2]);
         }
         Ok(())

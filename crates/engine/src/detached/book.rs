@@ -82,7 +82,10 @@ impl Book {
             match name.parse::<SandboxId>().ok().filter(|id| known.contains(id)) {
                 Some(id) => {
                     let executions = Executions::read(dir, self.settings.log_bytes)?;
-                    self.sandboxes.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(executions));
+                    self.sandboxes
+                        .write()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(id, Arc::new(executions));
                 }
                 None => remove_tree(&dir)?,
             }
@@ -171,7 +174,10 @@ impl Executions {
 
     fn running(&self) -> Vec<u64> {
         let list = self.list();
-        list.values().filter(|execution| execution.is_running()).map(|execution| execution.record.op).collect()
+        list.values()
+            .filter(|execution| execution.is_running())
+            .map(|execution| execution.record.op)
+            .collect()
     }
 
     /// Takes out the oldest finished ones that are too many or have printed too much; their directories are to be removed.

@@ -66,8 +66,11 @@ impl Cursor {
 
     /// Goes to the last segment before which nothing is that was not seen, or else to the first there is.
     fn enter(&mut self, segments: &[Segment], found: &mut VecDeque<Found>) -> io::Result<()> {
-        let known = segments.iter().rev().find(|segment| self.seen.covers(segment.start)).or(segments.first());
-        for segment in segments.iter().skip_while(|segment| known.is_some_and(|known| segment.number < known.number)) {
+        let known =
+            segments.iter().rev().find(|segment| self.seen.covers(segment.start)).or(segments.first());
+        for segment in
+            segments.iter().skip_while(|segment| known.is_some_and(|known| segment.number < known.number))
+        {
             if self.try_enter(segment.number, segment.start, found)? {
                 return Ok(());
             }
@@ -76,7 +79,12 @@ impl Cursor {
     }
 
     /// False where that segment is gone.
-    fn try_enter(&mut self, number: u64, start: OutputPosition, found: &mut VecDeque<Found>) -> io::Result<bool> {
+    fn try_enter(
+        &mut self,
+        number: u64,
+        start: OutputPosition,
+        found: &mut VecDeque<Found>,
+    ) -> io::Result<bool> {
         let file = match File::open(path(&self.dir, number)) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -90,7 +98,12 @@ impl Cursor {
         Ok(true)
     }
 
-    fn read_segment(&mut self, mut open: Open, reach: (u64, u64), found: &mut VecDeque<Found>) -> io::Result<()> {
+    fn read_segment(
+        &mut self,
+        mut open: Open,
+        reach: (u64, u64),
+        found: &mut VecDeque<Found>,
+    ) -> io::Result<()> {
         let end = if open.number == reach.0 { reach.1 } else { open.file.metadata()?.len() };
         let mut bytes = vec![0; PIECE.min(end.saturating_sub(open.offset)) as usize];
         let read = open.file.read_at(&mut bytes, open.offset)?;

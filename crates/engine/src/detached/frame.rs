@@ -17,7 +17,11 @@ pub const MOST: usize = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// First of each segment: what was true before it.
-    Begin { position: OutputPosition, is_stdin_closed: bool, size: Option<TerminalSize> },
+    Begin {
+        position: OutputPosition,
+        is_stdin_closed: bool,
+        size: Option<TerminalSize>,
+    },
     Output(Channel, &'a [u8]),
     StdinClosed,
     Resized(TerminalSize),

@@ -160,9 +160,11 @@ impl Keeper {
     async fn carry(&mut self, mut kept: Kept, fed: u64, text: &mut Option<Text>) -> Result<bool, Stopped> {
         let input = kept.input();
         self.execution.input.send_replace(Some(input.clone()));
-        let deadline = self.execution.record.ends_at_running_ms.map(|at| {
-            Deadline::at(input.killer(), self.status.clone(), self.shared.clock, at)
-        });
+        let deadline = self
+            .execution
+            .record
+            .ends_at_running_ms
+            .map(|at| Deadline::at(input.killer(), self.status.clone(), self.shared.clock, at));
         if self.execution.progress.borrow().told.is_stdin_closed {
             // The daemon that wrote it down may have died before it said so.
             let _ = input.end();

@@ -58,8 +58,10 @@ impl OutputReader {
     pub(crate) fn new(execution: Arc<Execution>, from: OutputPosition, stopping: CancellationToken) -> Self {
         let progress = execution.progress.subscribe();
         let printed = progress.borrow().told.printed;
-        let from =
-            OutputPosition { stdout: from.stdout.min(printed.stdout), stderr: from.stderr.min(printed.stderr) };
+        let from = OutputPosition {
+            stdout: from.stdout.min(printed.stdout),
+            stderr: from.stderr.min(printed.stderr),
+        };
         let place = Place::Here(Cursor::new(execution.dir.clone(), from));
         Self { execution, progress, stopping, place, ready: VecDeque::new(), is_over: false }
     }
@@ -128,10 +130,13 @@ impl OutputReader {
                 self.place = Place::Nowhere;
                 Ok(())
             }
-            // It was given up faster than it was read: there is more news of it.
-            Err(_) if self.progress.has_changed().unwrap_or(false) => {
+            // It was given up faster than it was read, or with its sandbox: either way there is more news of it to come.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.place = Place::Here(cursor);
-                Ok(())
+                tokio::select! {
+                    _ = self.progress.changed() => Ok(()),
+                    () = self.stopping.cancelled() => Err(EngineError::Stopping),
+                }
             }
             Err(error) => Err(error.into()),
         }

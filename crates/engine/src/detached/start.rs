@@ -56,17 +56,15 @@ pub async fn start(
     let draft = draft(shared, &executions, &entry, &request, gone).await?;
     let LetIn { permit, agent, record: sandbox, status } = entry;
 
-    let own: Vec<(String, String)> = rules::environment(&sandbox.image_env, &sandbox.config.env, &request.env)
-        .into_iter()
-        .collect();
+    let own: Vec<(String, String)> =
+        rules::environment(&sandbox.image_env, &sandbox.config.env, &request.env).into_iter().collect();
     let mut env: Vec<(&str, &str)> =
         own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     if is_terminal && !request.env.contains_key(TERM.0) {
         env.retain(|(name, _)| *name != TERM.0);
         env.push(TERM);
     }
-    let argv =
-        if request.command.is_empty() { vec!["bash"] } else { vec!["bash", "-c", &request.command] };
+    let argv = if request.command.is_empty() { vec!["bash"] } else { vec!["bash", "-c", &request.command] };
     let spec = ExecSpec {
         argv,
         env,

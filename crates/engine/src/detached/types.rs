@@ -142,7 +142,14 @@ mod tests {
         let id = ExecutionId::random();
         assert_eq!(id.as_str().parse(), Ok(id.clone()));
         assert_ne!(id, ExecutionId::random());
-        for text in ["", "ex_", "ex_../../../../../../..", "ex_ABCDEFGHIJKLMNOPQRST", "sb_01234567890123456789", "ex_0123456789012345678"] {
+        for text in [
+            "",
+            "ex_",
+            "ex_../../../../../../..",
+            "ex_ABCDEFGHIJKLMNOPQRST",
+            "sb_01234567890123456789",
+            "ex_0123456789012345678",
+        ] {
             assert_eq!(text.parse::<ExecutionId>(), Err(BadExecutionId), "{text:?}");
         }
     }

@@ -30,7 +30,11 @@ impl Engine {
     }
 
     /// Newest first.
-    pub async fn executions(&self, account: &str, id: &SandboxId) -> Result<Vec<ExecutionStatus>, EngineError> {
+    pub async fn executions(
+        &self,
+        account: &str,
+        id: &SandboxId,
+    ) -> Result<Vec<ExecutionStatus>, EngineError> {
         self.get(account, id).await?;
         Ok(self.shared.detached.of(id).statuses())
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::SandboxId;
 use driver::fake::FakeDriver;
 use engine::{
-    Channel, DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState, Followed,
-    TerminalSize,
+    Channel, DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState,
+    Followed, TerminalSize,
 };
 use rules::OutputPosition;
 use store::MemoryStore;
@@ -38,6 +38,7 @@ impl Host {
     }
 
     async fn open(&self) -> World {
+        self.store.open_again();
         World::over(self.driver.clone(), self.store.clone(), with_dir(&self.dir), START).await
     }
 }
@@ -60,7 +61,9 @@ impl World {
         let mut bytes = [Vec::new(), Vec::new()];
         loop {
             match reader.next().await.unwrap() {
-                Followed::Output { channel, bytes: piece, .. } => bytes[channel as usize].extend_from_slice(&piece),
+                Followed::Output { channel, bytes: piece, .. } => {
+                    bytes[channel as usize].extend_from_slice(&piece)
+                }
                 Followed::Dropped { position } => panic!("dropped up to {position}"),
                 Followed::Ended(status) => return (bytes, status),
             }
@@ -77,7 +80,10 @@ fn one_runs_on_and_is_read_from_anywhere() {
         let execution = world.detach(&id, request("echo hello")).await;
         let ([stdout, stderr], status) = world.read(&id, &execution, BEGINNING).await;
         assert_eq!((stdout.as_slice(), stderr.as_slice()), (b"hello\n".as_slice(), b"".as_slice()));
-        assert_eq!((status.state, status.exit_code, status.signal.as_deref()), (ExecutionState::Exited, Some(0), None));
+        assert_eq!(
+            (status.state, status.exit_code, status.signal.as_deref()),
+            (ExecutionState::Exited, Some(0), None)
+        );
         assert_eq!(status.output, OutputPosition { stdout: 6, stderr: 0 });
         assert!(status.ended_at.is_some() && status.duration_ms.is_some());
         let from = OutputPosition { stdout: 4, stderr: 0 };
@@ -86,7 +92,10 @@ fn one_runs_on_and_is_read_from_anywhere() {
         let from = OutputPosition { stdout: 400, stderr: 9 };
         assert_eq!(world.read(&id, &execution, from).await.0[0], b"");
         settle().await;
-        assert_eq!(world.kinds(&id).await, ["sandbox.created", "exec.started", "exec.completed"]);
+        assert_eq!(
+            world.kinds(&id).await,
+            ["sandbox.created", "sandbox.started", "exec.started", "exec.completed"]
+        );
         let data = world.events(&id).await.pop().unwrap().data;
         assert_eq!(data["executionId"], execution.as_str());
         assert_eq!((&data["stdoutBytes"], &data["exitCode"]), (&6.into(), &0.into()));
@@ -106,7 +115,7 @@ fn one_that_cannot_start_says_why_as_others_do() {
         assert_eq!(stderr, b"the working directory does not exist\n");
         assert_eq!((status.state, status.exit_code, status.signal), (ExecutionState::Exited, None, None));
         settle().await;
-        assert_eq!(world.kinds(&id).await, ["sandbox.created", "exec.error"]);
+        assert_eq!(world.kinds(&id).await, ["sandbox.created", "sandbox.started", "exec.error"]);
         // Its place is free.
         world.output(&id, "true").await;
         world.is_clean().await;
@@ -189,7 +198,10 @@ fn time_ends_it() {
         pass(60_000).await;
         world.engine.resume("test", &id).await.unwrap();
         pass(1500).await;
-        assert_eq!(world.engine.execution("test", &id, &execution).await.unwrap().state, ExecutionState::Running);
+        assert_eq!(
+            world.engine.execution("test", &id, &execution).await.unwrap().state,
+            ExecutionState::Running
+        );
         pass(1000).await;
         let status = world.engine.execution("test", &id, &execution).await.unwrap();
         assert_eq!((status.exit_code, status.signal.as_deref()), (None, Some("SIGKILL")));
@@ -272,7 +284,14 @@ fn another_daemon_goes_on_with_it() {
         let running = world.detach(&id, request("sleep 100")).await;
         let printing = world.detach(&id, DetachedRequest { open_stdin: true, ..request("cat") }).await;
         let over = world.detach(&id, request("echo over")).await;
-        world.engine.write_stdin("test", &id, &printing, true).await.unwrap().write(b"before ").await.unwrap();
+        world
+            .engine
+            .write_stdin("test", &id, &printing, true)
+            .await
+            .unwrap()
+            .write(b"before ")
+            .await
+            .unwrap();
         let mut reader = world.engine.follow("test", &id, &printing, BEGINNING).await.unwrap();
         assert!(matches!(reader.next().await, Ok(Followed::Output { .. })));
         assert_eq!(world.read(&id, &over, BEGINNING).await.0[0], b"over\n");
@@ -422,7 +441,8 @@ fn finished_ones_are_kept_up_to_a_number() {
         let listed: Vec<_> = listed.into_iter().map(|status| status.id).collect();
         all.reverse();
         assert_eq!(listed, all[..4]);
-        let on_disk = std::fs::read_dir(host.dir.path().join("executions").join(id.as_str())).unwrap().count();
+        let on_disk =
+            std::fs::read_dir(host.dir.path().join("executions").join(id.as_str())).unwrap().count();
         assert_eq!(on_disk, 4);
         world.is_clean().await;
     });

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, Resources, SandboxConfig, SandboxId, SandboxState};
 use driver::fake::FakeDriver;
-use engine::{Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolTarget, Recovered, Template};
+use engine::{
+    Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolTarget, Recovered, Template,
+};
 use rules::{Capacity, TimeMs};
 use store::{MemoryStore, Store, StoreError};
 use tokio::sync::mpsc;

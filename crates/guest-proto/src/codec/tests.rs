@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ExecSpec, Exit, MAX_ARGS, MAX_CELLS, MAX_ENV, MAX_OPS, MAX_STRING, MAX_WINDOW, RefusalKind, StdinMode, TerminalSize};
+use crate::{
+    ExecSpec, Exit, MAX_ARGS, MAX_CELLS, MAX_ENV, MAX_OPS, MAX_STRING, MAX_WINDOW, RefusalKind, StdinMode,
+    TerminalSize,
+};
 
 fn guest_frame(message: &ToGuest<'_>) -> Vec<u8> {
     let mut out = Vec::new();

@@ -51,13 +51,8 @@ fn what_is_written_is_there_for_the_next_daemon() {
     let mut log = Log::create(dir.path(), 1 << 20).unwrap();
     log.append(&[out(b"one"), err(b"two"), Entry::StdinClosed, Entry::Resized(size)], 1).unwrap();
     log.append(&[Entry::Ended(end.clone())], 2).unwrap();
-    let told = Told {
-        printed: at(3, 3),
-        is_stdin_closed: true,
-        size: Some(size),
-        end: Some(end),
-        is_told: false,
-    };
+    let told =
+        Told { printed: at(3, 3), is_stdin_closed: true, size: Some(size), end: Some(end), is_told: false };
     assert_eq!(log.told(), &told);
     let log = Log::open(dir.path(), 1 << 20).unwrap();
     assert_eq!(log.told(), &told);
