@@ -20,6 +20,7 @@ pub mod recovery;
 mod sbx_run;
 mod sse;
 mod streams;
+mod terminal_echo;
 
 use std::time::Instant;
 
@@ -29,7 +30,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 29] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -58,6 +59,7 @@ pub const NAMES: [&str; 28] = [
     "client",
     "sbx-run",
     "files",
+    "terminal-echo",
 ];
 
 /// Those that measure Docker where it is.
@@ -121,6 +123,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["streams"], streams::run());
     bench!(egress::NAMES, egress::run(setup));
     bench!(["client"], client::run());
+    bench!(["terminal-echo"], terminal_echo::run());
     bench!(["sbx-run"], sbx_run::run(setup));
     bench!(["files"], files::run());
     (rows, failures)

@@ -13,6 +13,8 @@ mod s10_files_hostile;
 mod s11_events;
 mod s11_events_kill;
 mod s11_events_streams;
+mod s12_executions;
+mod s12_terminals;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;
