@@ -34,6 +34,7 @@ test   qemu-system-x86        qemu-system-x86_64
 test   busybox-static         busybox
 test   bind9-dnsutils         dig
 test   git                    git
+test   tmux                   tmux
 test   nginx-light            nginx
 test   fcgiwrap               fcgiwrap
 bench  bubblewrap             bwrap

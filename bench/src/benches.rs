@@ -21,6 +21,7 @@ pub mod recovery;
 mod sbx_run;
 mod sse;
 mod streams;
+mod terminal_echo;
 
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
-pub const NAMES: [&str; 29] = [
+pub const NAMES: [&str; 30] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -60,6 +61,7 @@ pub const NAMES: [&str; 29] = [
     "sbx-run",
     "files",
     "ports",
+    "terminal-echo",
 ];
 
 /// Those that measure Docker where it is.
@@ -123,6 +125,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["streams"], streams::run());
     bench!(egress::NAMES, egress::run(setup));
     bench!(["client"], client::run());
+    bench!(["terminal-echo"], terminal_echo::run());
     bench!(["sbx-run"], sbx_run::run(setup));
     bench!(["files"], files::run());
     bench!(["ports"], ports::run());

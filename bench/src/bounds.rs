@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 67] = [
+const BOUNDS: [Bound; 68] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -139,6 +139,7 @@ const BOUNDS: [Bound; 67] = [
     ),
     bound("proxy-connections", "daemon <= 100 MB", Test::AtMost(100.0)),
     bound("proxy-connections", "5,000 held", Test::CleanAfter(5000)),
+    bound("terminal-echo", "p50 <= 5 ms", Test::P50AtMost(5.0)),
     bound("client", "p50 <= bare hyper + 0.1 ms", Test::MoreAtMost(peer("client", "hyper"), 0.1)),
     bound("sbx-run", "start to finish: p50 <= 60 ms", Test::P50AtMost(60.0)),
     bound("files-in", "1 GB over HTTPS >= 200 MB/s", Test::AtLeast(200.0)),

@@ -89,6 +89,11 @@ impl MemoryStore {
         HeldCommits { shared: Arc::clone(&self.shared) }
     }
 
+    /// As the next daemon finds what one left that closed it.
+    pub fn open_again(&self) {
+        self.lock().closed = false;
+    }
+
     /// How many commits took effect.
     pub fn commits(&self) -> u64 {
         self.lock().commits

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::follow::{Printer, Shown, ended, follow, prepared};
 use super::words;
 use crate::cli::ExecArguments;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{INTERRUPTED, Interrupt};
 use crate::output;
 
 /// The service's own default for a command that is waited for.
@@ -82,10 +82,10 @@ async fn printed(command: &Detached, shown: Shown) -> Result<ExitCode> {
     anyhow::bail!("the output ended before the command did")
 }
 
-/// Interrupts the command at the first signal; ready at the second.
+/// Hands the first signal on to the command; ready at the second.
 async fn interrupted(command: &Detached, interrupt: &Interrupt) -> u8 {
-    interrupt.first().await;
-    if let Err(error) = command.signal("SIGINT").await {
+    let name = if interrupt.first().await == INTERRUPTED { "SIGINT" } else { "SIGTERM" };
+    if let Err(error) = command.signal(name).await {
         // It may have ended just now. If not, there is the second.
         output::note(&format!("sbx: the command could not be interrupted: {error}"));
     }

@@ -257,7 +257,7 @@ impl Link {
     async fn keep(&mut self, op: u64, spec: &ExecSpec<'_>) -> io::Result<()> {
         if self.has_dir(op, spec.cwd).await? {
             self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
-            let kept = KeptOp::start(op, script::parse(spec), self.out.clone(), &self.inner);
+            let kept = KeptOp::start(op, script::parse(spec), &self.inner);
             self.carry(op, kept, [0; 2]);
         }
         Ok(())

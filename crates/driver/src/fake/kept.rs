@@ -32,7 +32,7 @@ pub struct Printed {
 
 impl KeptOp {
     /// Starts a command, which ends with its sandbox at the latest.
-    pub fn start(op: u64, command: Command, out: Out, inner: &Arc<Inner>) -> Arc<Self> {
+    pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<Self> {
         let (stdin, from_host) = mpsc::unbounded_channel();
         let (killed, kill) = watch::channel(false);
         // Nothing is granted here: what it prints goes to whoever reads.
@@ -44,7 +44,7 @@ impl KeptOp {
             killed,
         });
         lock(&inner.kept).insert(op, Arc::clone(&kept));
-        let stream = Stream::kept(op, out, Arc::clone(inner), Arc::clone(&kept));
+        let stream = Stream::kept(op, Arc::clone(inner), Arc::clone(&kept));
         let inbox = Inbox { stdin: from_host, credit, killed: kill };
         let inner = Arc::clone(inner);
         tokio::spawn(async move {
@@ -89,7 +89,7 @@ pub async fn carry(
     let mut printed = kept.printed.subscribe();
     loop {
         let granted = *credit.borrow_and_update();
-        let mut is_all = true;
+        let mut has_sent = false;
         for channel in [Channel::Stdout, Channel::Stderr] {
             let n = index(channel);
             let piece = {
@@ -97,33 +97,27 @@ pub async fn carry(
                 let from = usize::try_from(sent[n]).unwrap_or(usize::MAX).min(printed.bytes[n].len());
                 let room = usize::try_from(granted[n] - sent[n]).unwrap_or(usize::MAX);
                 let rest = &printed.bytes[n][from..];
-                is_all &= rest.len() <= room.min(PIECE);
                 rest[..rest.len().min(room).min(PIECE)].to_vec()
             };
             if !piece.is_empty() {
                 out.send(&ToHost::Data { op, channel, bytes: &piece }).await?;
                 sent[n] += piece.len() as u64;
-                is_all = false;
+                has_sent = true;
             }
         }
+        if has_sent {
+            continue;
+        }
+        let is_all = (0..2).all(|n| printed.borrow().bytes[n].len() as u64 == sent[n]);
         let exit = printed.borrow().exit;
-        match exit {
-            Some((exit, duration_us)) if is_all => {
-                return out.send(&ToHost::Exited { op, exit, duration_us }).await;
-            }
-            _ if !is_all && (0..2).any(|n| granted[n] > sent[n]) && has_more(&printed, sent) => continue,
-            _ => {}
+        if let Some((exit, duration_us)) = exit.filter(|_| is_all) {
+            return out.send(&ToHost::Exited { op, exit, duration_us }).await;
         }
         tokio::select! {
             changed = printed.changed() => changed.map_err(io::Error::other)?,
             changed = credit.changed() => changed.map_err(io::Error::other)?,
         }
     }
-}
-
-fn has_more(printed: &watch::Receiver<Printed>, sent: [u64; 2]) -> bool {
-    let printed = printed.borrow();
-    sent.iter().zip(&printed.bytes).any(|(sent, bytes)| *sent < bytes.len() as u64)
 }
 
 /// What a link is granted at first that goes on from there.

@@ -69,41 +69,49 @@ pub fn parse(spec: &ExecSpec<'_>) -> Command {
 /// What a command writes to.
 pub struct Stream {
     pub op: u64,
-    out: Out,
+    way: Way,
     pub inner: Arc<Inner>,
     sent: [u64; 2],
-    /// What it writes to instead of its link.
-    kept: Option<Arc<KeptOp>>,
+}
+
+/// Where what it writes goes.
+enum Way {
+    Link(Out),
+    /// To whichever link reads it. Holds none open.
+    Kept(Arc<KeptOp>),
 }
 
 impl Stream {
     pub fn new(op: u64, out: Out, inner: Arc<Inner>) -> Self {
-        Self { op, out, inner, sent: [0; 2], kept: None }
+        Self { op, way: Way::Link(out), inner, sent: [0; 2] }
     }
 
     /// Of a command that is kept.
-    pub fn kept(op: u64, out: Out, inner: Arc<Inner>, kept: Arc<KeptOp>) -> Self {
-        Self { op, out, inner, sent: [0; 2], kept: Some(kept) }
+    pub fn kept(op: u64, inner: Arc<Inner>, kept: Arc<KeptOp>) -> Self {
+        Self { op, way: Way::Kept(kept), inner, sent: [0; 2] }
     }
 
     /// Tells its end, of which a kept one's link hears when it has all of the output.
     async fn end(&self, exit: Exit, duration_us: u64) -> io::Result<()> {
-        match &self.kept {
-            Some(kept) => {
+        match &self.way {
+            Way::Kept(kept) => {
                 kept.printed.send_modify(|printed| printed.exit = Some((exit, duration_us)));
                 Ok(())
             }
-            None => self.out.send(&ToHost::Exited { op: self.op, exit, duration_us }).await,
+            Way::Link(out) => out.send(&ToHost::Exited { op: self.op, exit, duration_us }).await,
         }
     }
 
     pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {
-        self.out.send(frame).await
+        match &self.way {
+            Way::Link(out) => out.send(frame).await,
+            Way::Kept(_) => Ok(()),
+        }
     }
 
     /// Sends as the host grants.
     pub async fn print(&mut self, inbox: &mut Inbox, channel: Channel, mut bytes: &[u8]) -> io::Result<()> {
-        if let Some(kept) = &self.kept {
+        if let Way::Kept(kept) = &self.way {
             kept.printed.send_modify(|printed| printed.bytes[index(channel)].extend_from_slice(bytes));
             return Ok(());
         }
@@ -115,7 +123,7 @@ impl Stream {
             };
             let room = usize::try_from(granted - sent).unwrap_or(usize::MAX);
             let (now, later) = bytes.split_at(bytes.len().min(room).min(PIECE));
-            self.out.send(&ToHost::Data { op: self.op, channel, bytes: now }).await?;
+            self.send(&ToHost::Data { op: self.op, channel, bytes: now }).await?;
             self.sent[index(channel)] += now.len() as u64;
             bytes = later;
         }

@@ -130,10 +130,13 @@ impl OutputReader {
                 self.place = Place::Nowhere;
                 Ok(())
             }
-            // It was given up faster than it was read: there is more news of it.
-            Err(_) if self.progress.has_changed().unwrap_or(false) => {
+            // It was given up faster than it was read, or with its sandbox: either way there is more news of it to come.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.place = Place::Here(cursor);
-                Ok(())
+                tokio::select! {
+                    _ = self.progress.changed() => Ok(()),
+                    () = self.stopping.cancelled() => Err(EngineError::Stopping),
+                }
             }
             Err(error) => Err(error.into()),
         }

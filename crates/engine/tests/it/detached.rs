@@ -38,6 +38,7 @@ impl Host {
     }
 
     async fn open(&self) -> World {
+        self.store.open_again();
         World::over(self.driver.clone(), self.store.clone(), with_dir(&self.dir), START).await
     }
 }
@@ -91,7 +92,10 @@ fn one_runs_on_and_is_read_from_anywhere() {
         let from = OutputPosition { stdout: 400, stderr: 9 };
         assert_eq!(world.read(&id, &execution, from).await.0[0], b"");
         settle().await;
-        assert_eq!(world.kinds(&id).await, ["sandbox.created", "exec.started", "exec.completed"]);
+        assert_eq!(
+            world.kinds(&id).await,
+            ["sandbox.created", "sandbox.started", "exec.started", "exec.completed"]
+        );
         let data = world.events(&id).await.pop().unwrap().data;
         assert_eq!(data["executionId"], execution.as_str());
         assert_eq!((&data["stdoutBytes"], &data["exitCode"]), (&6.into(), &0.into()));
@@ -111,7 +115,7 @@ fn one_that_cannot_start_says_why_as_others_do() {
         assert_eq!(stderr, b"the working directory does not exist\n");
         assert_eq!((status.state, status.exit_code, status.signal), (ExecutionState::Exited, None, None));
         settle().await;
-        assert_eq!(world.kinds(&id).await, ["sandbox.created", "exec.error"]);
+        assert_eq!(world.kinds(&id).await, ["sandbox.created", "sandbox.started", "exec.error"]);
         // Its place is free.
         world.output(&id, "true").await;
         world.is_clean().await;

@@ -245,7 +245,7 @@ fn examples_of_bodies_are_read() {
     reader::create(create.as_bytes(), &Default::default()).unwrap();
     let execute =
         example("/paths/~1v1~1sandboxes~1{id}~1execute/post/requestBody/content/application~1json/example");
-    reader::execute(execute.as_bytes(), &Default::default()).unwrap();
+    reader::ask(execute.as_bytes(), &Default::default()).unwrap();
     let change =
         example("/paths/~1v1~1sandboxes~1{id}~1network/patch/requestBody/content/application~1json/example");
     reader::network(change.as_bytes(), &Default::default()).unwrap();

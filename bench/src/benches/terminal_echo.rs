@@ -1,0 +1,93 @@
+//! From a key to its echo: on a sandbox's terminal over the websocket, beside a PTY of this machine without anything between.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use async_trait::async_trait;
+use client::{Shown, Terminal};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::report::{OURS, Row};
+use crate::service::with_service;
+use crate::subject::{Measured, Subject, interleave};
+
+const BENCH: &str = "terminal-echo";
+const ROUNDS: usize = 500;
+const KEY: &[u8] = b"x";
+/// For the terminal to say what it has to say before a key is typed.
+const SETTLES: Duration = Duration::from_millis(500);
+
+pub async fn run() -> Result<Vec<Row>> {
+    with_service(async |service| {
+        let mut connection = service.target().connect().await?;
+        let id = service.create(&mut connection).await?;
+        // What runs reads nothing of it: the echo is the terminal's own, as it is where a person types.
+        let terminal = service.client()?.sandbox(&id)?.terminal().command("sleep 3600").await?;
+        tokio::time::sleep(SETTLES).await;
+        let mut subjects: Vec<Box<dyn Subject + '_>> =
+            vec![Box::new(Sandbox { terminal }), Box::new(Local::open()?)];
+        interleave(ROUNDS, &mut subjects).await
+    })
+    .await
+}
+
+struct Sandbox {
+    terminal: Terminal,
+}
+
+#[async_trait]
+impl Subject for Sandbox {
+    fn name(&self) -> &'static str {
+        OURS
+    }
+
+    async fn once(&mut self) -> Result<Vec<Measured>> {
+        let begin = Instant::now();
+        self.terminal.write(KEY).await?;
+        loop {
+            match self.terminal.next().await? {
+                Some(Shown::Bytes(bytes)) if bytes.ends_with(KEY) => {
+                    return Ok(vec![(BENCH, begin.elapsed())]);
+                }
+                Some(Shown::Bytes(_)) => {}
+                other => bail!("the terminal shows {other:?} in place of an echo"),
+            }
+        }
+    }
+}
+
+struct Local {
+    master: File,
+    /// Without it there would be no terminal.
+    _slave: OwnedFd,
+}
+
+impl Local {
+    fn open() -> Result<Self> {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("no PTY")?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        let name = ptsname(&master, Vec::new())?;
+        let slave = rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
+        Ok(Self { master: File::from(master), _slave: slave })
+    }
+}
+
+#[async_trait]
+impl Subject for Local {
+    fn name(&self) -> &'static str {
+        "pty"
+    }
+
+    async fn once(&mut self) -> Result<Vec<Measured>> {
+        let begin = Instant::now();
+        self.master.write_all(KEY)?;
+        let mut echo = [0];
+        self.master.read_exact(&mut echo)?;
+        Ok(vec![(BENCH, begin.elapsed())])
+    }
+}

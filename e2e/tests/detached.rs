@@ -1,0 +1,200 @@
+//! Commands that outlive their requests, and terminals, in real sandboxes: under a native runtime and under gVisor, over the death of
+//! daemons.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::SandboxId;
+use e2e::{Daemon, Expected, Place, Rig, RigOptions, Sweeper, settled, with_rig};
+use engine::{
+    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Followed, OutputReader, TerminalSize,
+};
+use rules::OutputPosition;
+
+const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn gvisor() -> RigOptions {
+    RigOptions {
+        runtime: "/usr/bin/runsc".into(),
+        runtime_args: vec!["--platform=ptrace".to_owned()],
+        ..RigOptions::default()
+    }
+}
+
+fn request(command: &str) -> DetachedRequest {
+    DetachedRequest { command: command.to_owned(), auto_resume: true, ..DetachedRequest::default() }
+}
+
+fn on_terminal(command: &str) -> DetachedRequest {
+    DetachedRequest { terminal: TerminalSize::new(80, 24), ..request(command) }
+}
+
+async fn detach(rig: &Rig, id: &SandboxId, request: DetachedRequest) -> ExecutionId {
+    rig.engine.start_detached("test", id, request).await.unwrap().id
+}
+
+/// All from a position to the end.
+async fn read(
+    rig: &Rig,
+    id: &SandboxId,
+    execution: &ExecutionId,
+    from: OutputPosition,
+) -> (String, ExecutionStatus) {
+    let mut reader = rig.engine.follow("test", id, execution, from).await.unwrap();
+    let mut text = Vec::new();
+    loop {
+        match tokio::time::timeout(PATIENCE, reader.next()).await.unwrap().unwrap() {
+            Followed::Output { bytes, .. } => text.extend_from_slice(&bytes),
+            Followed::Dropped { position } => panic!("dropped up to {position}"),
+            Followed::Ended(status) => return (String::from_utf8(text).unwrap(), status),
+        }
+    }
+}
+
+/// Reads until something was shown.
+async fn shown(reader: &mut OutputReader, wanted: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(wanted) {
+        match tokio::time::timeout(PATIENCE, reader.next()).await {
+            Ok(Ok(Followed::Output { bytes, .. })) => text.push_str(&String::from_utf8_lossy(&bytes)),
+            other => panic!("{wanted:?} was not shown behind {text:?}: {other:?}"),
+        }
+    }
+    text
+}
+
+/// The life of a command and of a terminal, whatever the wall.
+async fn lives(rig: &Rig) {
+    let id = rig.create().await.unwrap();
+    let beginning = OutputPosition::default();
+
+    let execution = detach(rig, &id, request("seq 1 20000; echo bad >&2; exit 3")).await;
+    let (text, status) = read(rig, &id, &execution, beginning).await;
+    let expected: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
+    assert!(text.replace("bad\n", "") == expected, "{} bytes", text.len());
+    assert_eq!((status.state, status.exit_code), (ExecutionState::Exited, Some(3)));
+    let from = OutputPosition { stdout: 5, ..beginning };
+    assert!(read(rig, &id, &execution, from).await.0.replace("bad\n", "") == expected[5..]);
+
+    let terminal = detach(rig, &id, on_terminal("")).await;
+    let mut attached = rig.engine.attach("test", &id, &terminal, beginning, true).await.unwrap();
+    let input = attached.input();
+    input.write(b"tty; stty size; echo $TERM; kept=yes\r").await.unwrap();
+    let text = shown(&mut attached.output, "xterm-256color\r\n").await;
+    assert!(text.contains("/dev/pts/") && text.contains("24 80\r\n"), "{text:?}");
+    input.resize(TerminalSize::new(100, 30).unwrap()).await.unwrap();
+    input.write(b"stty size\r").await.unwrap();
+    shown(&mut attached.output, "30 100\r\n").await;
+    input.write(b"sleep 4444\r").await.unwrap();
+    shown(&mut attached.output, "sleep 4444").await;
+    while rig.run(&id, "pgrep -f 'sleep 444[4]'").await.unwrap().exit_code != Some(0) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    input.write(b"\x03").await.unwrap();
+    input.write(b"echo kept $kept\r").await.unwrap();
+    shown(&mut attached.output, "kept yes\r\n").await;
+
+    // The terminal is frozen with its sandbox, and goes on with it.
+    rig.engine.pause("test", &id).await.unwrap();
+    rig.engine.resume("test", &id).await.unwrap();
+    input.write(b"echo again $kept\r").await.unwrap();
+    shown(&mut attached.output, "again yes\r\n").await;
+
+    // With all that runs on it, also what left its session.
+    input.write(b"setsid sleep 5551 & sleep 5552 & echo beg''un\r").await.unwrap();
+    shown(&mut attached.output, "begun\r\n").await;
+    let status = rig.engine.cancel("test", &id, &terminal, true).await.unwrap();
+    assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
+    let left = rig.run(&id, "pgrep -f 'sleep 555[12]'").await.unwrap();
+    assert_eq!((left.exit_code, left.stdout.as_str()), (Some(1), ""));
+    drop((attached, input));
+    rig.engine.terminate("test", &id, "test").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn they_live_under_a_native_runtime() {
+    with_rig(RigOptions::default(), lives).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn they_live_under_gvisor() {
+    with_rig(gvisor(), lives).await;
+}
+
+/// A daemon that is killed at any moment, and the next, and the next: the reader's bytes are the command's.
+#[tokio::test(flavor = "multi_thread")]
+async fn output_goes_on_over_killed_daemons_byte_for_byte() {
+    let place = Place::fresh();
+    let _sweeper = Sweeper::new(&place, &RigOptions::default());
+    let mut daemon = Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap();
+    daemon.ready().await.unwrap();
+    let id = daemon.ask("create").await.unwrap();
+    // Some of it in bursts that are longer than what may be on its way, some of it line by line.
+    let script =
+        "for n in $(seq 1 150); do seq $((n * 1000)) $((n * 1000 + n * 10)); sleep 0.04; done; exit 7";
+    let execution = daemon.ask(&format!("detach {id} {script}")).await.unwrap();
+    let expected: String =
+        (1..=150u32).flat_map(|n| (n * 1000..=n * 1000 + n * 10).map(|line| format!("{line}\n"))).collect();
+
+    let (mut position, mut text, mut kills) = ("0.0".to_owned(), String::new(), 0);
+    let begun = Instant::now();
+    let end = loop {
+        assert!(begun.elapsed() < Duration::from_secs(180), "{} of {} bytes", text.len(), expected.len());
+        let answer = daemon.ask(&format!("output {id} {execution} {position}")).await.unwrap();
+        let mut parts = answer.splitn(3, ' ');
+        position = parts.next().unwrap().to_owned();
+        let end = parts.next().unwrap().to_owned();
+        text.push_str(parts.next().unwrap());
+        assert!(expected.starts_with(&text), "after {kills} kills, at {position}");
+        if end != "-" {
+            break end;
+        }
+        if kills < 12 {
+            kills += 1;
+            daemon.kill().await.unwrap();
+            if kills % 4 == 0 {
+                // Longer than the pipes and what the agent keeps hold: the command waits.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            daemon = Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap();
+            assert_eq!(daemon.ready().await.unwrap().running, 1);
+        }
+    };
+    assert!(kills > 3, "it ended after {kills} kills");
+    assert_eq!(end, "Exited:Some(7)");
+    assert!(text == expected, "{} of {} bytes", text.len(), expected.len());
+    // And once more from the beginning.
+    let answer = daemon.ask(&format!("output {id} {execution} 0.0")).await.unwrap();
+    assert!(expected.starts_with(answer.splitn(3, ' ').nth(2).unwrap()));
+    daemon.ask(&format!("destroy {id}")).await.unwrap();
+    let strays = settled(&place, &Expected { daemon: daemon.pid(), ..Expected::default() }).await;
+    assert!(strays.is_empty(), "{}", strays.join("\n"));
+    daemon.stop().await.unwrap();
+}
+
+/// One whose daemon ended in good order, with a terminal in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_outlives_its_daemon() {
+    let rig = Rig::new(RigOptions::default()).await.unwrap();
+    let id = rig.create().await.unwrap();
+    let terminal = detach(&rig, &id, on_terminal("")).await;
+    let mut attached =
+        rig.engine.attach("test", &id, &terminal, OutputPosition::default(), true).await.unwrap();
+    attached.input().write(b"kept=yes; echo fi''rst\r").await.unwrap();
+    shown(&mut attached.output, "first\r\n").await;
+    drop(attached);
+    let rig = rig.restart().await.unwrap();
+    let status = rig.engine.execution("test", &id, &terminal).await.unwrap();
+    assert_eq!(status.state, ExecutionState::Running);
+    let mut attached = rig.engine.attach("test", &id, &terminal, status.output, true).await.unwrap();
+    attached.input().write(b"echo still $kept\r").await.unwrap();
+    let text = shown(&mut attached.output, "still yes\r\n").await;
+    assert!(!text.contains("first"), "{text:?}");
+    attached.input().write(b"exit 4\r").await.unwrap();
+    let (_, status) = read(&rig, &id, &terminal, status.output).await;
+    assert_eq!((status.state, status.exit_code), (ExecutionState::Exited, Some(4)));
+    drop(attached);
+    rig.clear().await.unwrap();
+}

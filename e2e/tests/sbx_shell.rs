@@ -1,0 +1,159 @@
+//! `sbx shell` as a person meets it: in a terminal, which tmux is here, with a full-screen editor inside.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/skip.rs"]
+mod skip;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use e2e::service::{Client, Service, ServiceOptions};
+use hyper::Method;
+use serde_json::json;
+use skip::skipped;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// One program with an editor in it, for an image that has none.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// A window of tmux, on a server of its own, in which a shell runs.
+struct Window {
+    socket: PathBuf,
+}
+
+impl Window {
+    fn open(dir: &Path, environment: &[(&str, String)]) -> Self {
+        let window = Self { socket: dir.join("tmux") };
+        let mut command = window.command();
+        for (name, value) in environment {
+            command.env(name, value);
+        }
+        let status = command
+            .args(["-f", "/dev/null", "new-session", "-d", "-x", "90", "-y", "24", "bash --norc"])
+            .status();
+        assert!(status.unwrap().success());
+        window
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("tmux");
+        command.env("TERM", "xterm-256color").env_remove("TMUX").arg("-S").arg(&self.socket);
+        command
+    }
+
+    fn tmux(&self, words: &[&str]) -> Output {
+        let output = self.command().args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// Keys by their names.
+    fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    fn line(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", line]);
+        self.press(&["Enter"]);
+    }
+
+    fn screen(&self) -> String {
+        String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).unwrap()
+    }
+
+    async fn shows(&self, wanted: &str) {
+        let begin = Instant::now();
+        while !self.screen().contains(wanted) {
+            assert!(begin.elapsed() < PATIENCE, "no {wanted:?} on the screen:\n{}", self.screen());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // Its shell and what runs in it end with it.
+        let _ = self.command().arg("kill-server").output();
+    }
+}
+
+async fn sandbox(client: &Client) -> String {
+    let body = json!({ "image": Service::image(), "resources": { "memoryMb": 2048, "diskMb": 5120 }, "timeoutMs": 3_600_000 });
+    let made = client.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
+    let id = made["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/sandboxes/{id}/files?path=/usr/bin/busybox&mode=755");
+    let busybox = std::fs::read(BUSYBOX).unwrap();
+    client
+        .call(Method::PUT, &path)
+        .body("application/octet-stream", busybox)
+        .send()
+        .await
+        .unwrap()
+        .is(200)
+        .unwrap();
+    id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shell_has_an_editor_a_size_and_outlives_the_daemon() {
+    const NAME: &str = "a_shell_has_an_editor_a_size_and_outlives_the_daemon";
+    if Command::new("tmux").arg("-V").output().is_err() || !Path::new(BUSYBOX).exists() {
+        return skipped(NAME, "tmux and busybox are needed, which './dev setup' installs");
+    }
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let client = service.account().await.unwrap();
+    let id = sandbox(&client).await;
+    let dir = tempfile::tempdir().unwrap();
+    let key = client.authorization().trim_start_matches("Bearer ").to_owned();
+    let window = Window::open(
+        dir.path(),
+        &[
+            ("SANDBOXD_URL", format!("https://{}", service.address)),
+            ("SANDBOXD_API_KEY", key),
+            ("SANDBOXD_CERTIFICATE", service.certificate_file().unwrap().display().to_string()),
+            ("HOME", dir.path().display().to_string()),
+        ],
+    );
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx").canonicalize().unwrap();
+    window.line("PS1='out'':side> '");
+    window.shows("out:side>").await;
+    window.line(&format!("clear; {} shell {id}", program.display()));
+    window.line("PS1='in'':side> '; clear");
+    window.shows("in:side>").await;
+    window.line("stty size");
+    window.shows("24 90").await;
+    // A full-screen editor: it draws, takes keys, and leaves the screen as it was.
+    window.line("busybox vi note");
+    window.shows("~\n~\n").await;
+    window.press(&["i"]);
+    window.tmux(&["send-keys", "-l", "typed in vi"]);
+    window.press(&["Escape"]);
+    window.line(":wq");
+    window.shows("in:side>").await;
+    window.line("clear; sed s/typed/read/ note");
+    window.shows("read in vi").await;
+    // The window's size follows ours.
+    window.tmux(&["resize-window", "-x", "70", "-y", "20"]);
+    window.line("clear; sleep 0.5; stty size");
+    window.shows("20 70").await;
+    // Ctrl-C is for what runs inside.
+    window.line("clear; sleep 600; echo 'inter''rupted'");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    window.press(&["C-c"]);
+    window.line("echo 'goes'' on'");
+    window.shows("goes on").await;
+    // The daemon dies; the shell does not.
+    window.line("clear; kept=yes");
+    service.kill().unwrap();
+    window.shows("lost").await;
+    service.boot().await.unwrap();
+    window.shows("it is back").await;
+    window.line("echo kept: $kept");
+    window.shows("kept: yes").await;
+    // The end gives our own terminal back as it was, and the exit code.
+    window.line("exit 7");
+    window.shows("out:side>").await;
+    window.line("echo code $?; stty -a | grep -o ' icanon'");
+    window.shows("code 7\n icanon").await;
+}
