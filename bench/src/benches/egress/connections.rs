@@ -12,6 +12,10 @@ use crate::report::{Figure, OURS, Row};
 const WANTED: usize = 5_000;
 /// Sandboxes that share them: one alone may not have so many.
 const SANDBOXES: usize = 10;
+/// Until one sandbox holds all of its share.
+const PATIENCE_MINUTES: usize = 3;
+/// For half a minute; prints how many are held, or why it went wrong.
+const WAIT: &str = "for n in $(seq 300); do [ -s /held ] || [ -s /held.log ] && break; sleep 0.1; done; cat /held /held.log 2>/dev/null || true";
 
 pub async fn run(machine: &Machine) -> Result<Vec<Row>> {
     let plain = hold(machine, OURS, 80, "").await?;
@@ -38,8 +42,7 @@ for n in range({each}):
 open("/held", "w").write(str(len(held)))
 time.sleep(600)
 END
-setsid python3 /hold.py >/held.log 2>&1 &
-for n in $(seq 400); do [ -s /held ] && break; sleep 0.1; done; cat /held || cat /held.log"#,
+setsid python3 /hold.py >/held.log 2>&1 &"#,
         machine.site.name
     );
     let pid = machine.service.pid().unwrap_or_default().to_string();
@@ -48,7 +51,15 @@ for n in $(seq 400); do [ -s /held ] && break; sleep 0.1; done; cat /held || cat
     let mut held = 0;
     for _ in 0..SANDBOXES {
         let id = machine.create(internet::image::IMAGE, &deny).await?;
-        let said = machine.output(Some(&id), &program).await?;
+        machine.output(Some(&id), &program).await?;
+        let mut said = String::new();
+        // On a busy machine it takes long; a command may not.
+        for _ in 0..PATIENCE_MINUTES * 2 {
+            said = machine.output(Some(&id), WAIT).await?;
+            if !said.is_empty() {
+                break;
+            }
+        }
         held += said.trim().parse::<usize>().map_err(|_| anyhow::anyhow!("{said}"))?;
         ids.push(id);
     }
