@@ -388,20 +388,24 @@ async fn ports_are_exposed_listed_opened_and_closed() {
     let id = person.create();
     assert!(person.says(&["ports", &id]).starts_with("PORT"));
     let port = person.service.address.port();
-    let url = |number: u16| {
-        format!("https://{number}-{}.sandboxes.localhost:{port}", id.replace('_', "-"))
-    };
+    let url = |number: u16| format!("https://{number}-{}.sandboxes.localhost:{port}", id.replace('_', "-"));
     assert_eq!(person.says(&["expose", &id, "8080", "9090"]), format!("{}\n{}\n", url(8080), url(9090)));
     let public = person.json(&["--json", "expose", &id, "3000", "--public", "--no-resume"]);
-    assert_eq!((public["visibility"].as_str(), public["autoResume"].as_bool()), (Some("public"), Some(false)));
+    assert_eq!(
+        (public["visibility"].as_str(), public["autoResume"].as_bool()),
+        (Some("public"), Some(false))
+    );
     let listed = person.json(&["--json", "ports", &id]);
-    let numbers: Vec<_> = listed.as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
+    let numbers: Vec<_> =
+        listed.as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [3000, 8080, 9090]);
     assert_eq!(person.says(&["open", &id, "3000"]).trim(), url(3000));
     let opened = person.says(&["open", &id, "8080", "--for", "10m"]);
     assert!(opened.starts_with(&format!("{}/?sandbox_token=spt_", url(8080))), "{opened}");
     assert_eq!(person.says(&["unexpose", &id, "9090"]), "9090\n");
-    for words in [&["unexpose", &id, "9090"][..], &["open", &id, "9090"], &["expose", &id, "0"], &["open", &id]] {
+    for words in
+        [&["unexpose", &id, "9090"][..], &["open", &id, "9090"], &["expose", &id, "0"], &["open", &id]]
+    {
         assert_ne!(code(&person.run(words)), 0, "{words:?}");
     }
     let output = person.run(&["open", &id, "9090"]);
