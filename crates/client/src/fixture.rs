@@ -5,6 +5,7 @@
 mod command;
 mod events;
 mod files;
+mod reply;
 mod service;
 
 use std::collections::VecDeque;
@@ -150,7 +151,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
     let trouble = lock(&shared.troubles).pop_front();
     match trouble {
         Some(Trouble::Status { status, code, retry_after_s }) => {
-            let mut response = service::refusal(status, code, "as the test asked").response();
+            let mut response = reply::refusal(status, code, "as the test asked").response();
             if retry_after_s > 0 {
                 response.headers_mut().insert("retry-after", retry_after_s.into());
             }
