@@ -2,16 +2,19 @@
 //!
 //! `cargo run -p client --example parallel_map`, with a service as `Client::from_env` finds it.
 
-use client::{Client, SandboxState};
+use std::time::Duration;
+
+use client::{Client, ClientBuilder, SandboxState};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 const INPUTS: u64 = 20;
-/// The service says when there is no room for more, and the library comes back then.
 const AT_ONCE: usize = 20;
+/// A service that lets ten creates a minute through says when the next may come; the library comes back then.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let client = Client::from_env()?;
+    let client = ClientBuilder::from_env().patience(PATIENCE).retries(5).build()?;
     let job = format!("squares-{}", std::process::id());
     let results: Vec<(u64, String)> = stream::iter(1..=INPUTS)
         .map(async |input| client::Result::Ok((input, square(&client, &job, input).await?)))

@@ -4,12 +4,10 @@
 mod pages;
 
 use api::{EventId, EventKind, EventList, Pagination, RuntimeEvent, SandboxId, Timestamp};
-use futures_util::stream::try_unfold;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::follow::Following;
 use crate::sandbox::Sandbox;
 use crate::transport::{Call, encoded};
 use crate::{Code, Result};
@@ -234,29 +232,6 @@ impl Events {
     /// ```
     pub fn stream(self) -> EventStream {
         EventStream::of(pages(self))
-    }
-
-    /// What happens from now on, or from [`after`](Self::after) on. Answers when the service is listening, so what happens from here is in it.
-    ///
-    /// Broken off, it connects again by itself, and goes on after the last event that it told: none is missing and none comes
-    /// twice, also when the daemon is killed. The stream of a sandbox ends with the sandbox, that of an account never. It ends
-    /// with an error where coming back is refused, or has failed for five minutes.
-    ///
-    /// ```
-    /// # client::fixture::run(async |client| {
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// use futures_util::TryStreamExt;
-    /// let mut events = sandbox.events().follow().await?;
-    /// sandbox.pause().await?;
-    /// let event = events.try_next().await?.unwrap();
-    /// assert_eq!(event.kind, client::EventKind::SandboxPaused);
-    /// # Ok(()) });
-    /// ```
-    pub async fn follow(self) -> Result<EventStream> {
-        let following = Following::begin(self).await?;
-        Ok(EventStream::of(try_unfold(following, |mut following| async move {
-            Ok(following.next().await?.map(|event| (event, following)))
-        })))
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -7,6 +7,7 @@ mod events;
 mod executions;
 mod files;
 mod ports;
+mod reply;
 mod service;
 mod socket;
 
@@ -156,7 +157,7 @@ async fn answer(shared: &Arc<Shared>, mut request: Request<Incoming>) -> Result<
     let trouble = lock(&shared.troubles).pop_front();
     match trouble {
         Some(Trouble::Status { status, code, retry_after_s }) => {
-            let mut response = service::refusal(status, code, "as the test asked").response();
+            let mut response = reply::refusal(status, code, "as the test asked").response();
             if retry_after_s > 0 {
                 response.headers_mut().insert("retry-after", retry_after_s.into());
             }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use api::{EventId, RuntimeEvent};
 use futures_util::StreamExt;
+use futures_util::stream::try_unfold;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep, timeout};
@@ -29,8 +30,33 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Without one good connection.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
+impl Events {
+    /// What happens from now on, or from [`after`](Self::after) on. Answers when the service is listening, so what happens from here is in it.
+    ///
+    /// Broken off, it connects again by itself, and goes on after the last event that it told: none is missing and none comes
+    /// twice, also when the daemon is killed. The stream of a sandbox ends with the sandbox, that of an account never. It ends
+    /// with an error where coming back is refused, or has failed for five minutes.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// let mut events = sandbox.events().follow().await?;
+    /// sandbox.pause().await?;
+    /// let event = events.try_next().await?.unwrap();
+    /// assert_eq!(event.kind, client::EventKind::SandboxPaused);
+    /// # Ok(()) });
+    /// ```
+    pub async fn follow(self) -> Result<EventStream> {
+        let following = Following::begin(self).await?;
+        Ok(EventStream::of(try_unfold(following, |mut following| async move {
+            Ok(following.next().await?.map(|event| (event, following)))
+        })))
+    }
+}
+
 /// A stream that is followed.
-pub struct Following {
+struct Following {
     events: Events,
     place: Option<EventId>,
     stage: Stage,
@@ -56,7 +82,7 @@ struct Connection {
 
 impl Following {
     /// Answers when the service has said where the stream begins: what happens from then on is in it.
-    pub async fn begin(events: Events) -> Result<Self> {
+    async fn begin(events: Events) -> Result<Self> {
         let place = events.place();
         let connection = connect(&events, place).await?;
         let stage = Stage::Connected(Box::new(connection));
@@ -73,10 +99,10 @@ impl Following {
     }
 
     /// `None` at its end.
-    pub async fn next(&mut self) -> Result<Option<RuntimeEvent>> {
+    async fn next(&mut self) -> Result<Option<RuntimeEvent>> {
         loop {
             while let Some(event) = self.waiting.pop_front() {
-                if let Some(event) = self.understood(event)? {
+                if let Some(event) = self.understood(&event)? {
                     return Ok(Some(event));
                 }
             }
@@ -101,7 +127,7 @@ impl Following {
     }
 
     /// An event that was not told yet. What the service ends a stream with decides how it goes on.
-    fn understood(&mut self, event: Event) -> Result<Option<RuntimeEvent>> {
+    fn understood(&mut self, event: &Event) -> Result<Option<RuntimeEvent>> {
         if event.name == "error" {
             let error = Error::of_event(&event.data)
                 .unwrap_or_else(|| Error::network("the stream ended with an error that is not understood"));

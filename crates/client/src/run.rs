@@ -21,8 +21,7 @@ pub use cost::LlmCost;
 
 use crate::ids::made;
 use crate::millis::ms;
-use crate::sandbox::Sandbox;
-use crate::transport::Call;
+use crate::transport::{Call, Transport};
 use crate::{Error, Result};
 use mailer::Mailer;
 
@@ -132,27 +131,9 @@ impl Run {
         Ok(self)
     }
 
-    /// Posts what the program says of itself from now on (`agent.*` and `cost.llm`) to the events of a sandbox, where it is listed
-    /// and streamed with what the service itself tells of this run. Has to be called within a Tokio runtime, and holds up
-    /// nobody: [`delivered`](Self::delivered) waits until all is there.
-    ///
-    /// ```
-    /// # client::fixture::run(async |client| {
-    /// use client::{EventKind, Run};
-    /// use futures_util::TryStreamExt;
-    /// let run = Run::new();
-    /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
-    /// let run = run.to_service(&sandbox);
-    /// run.tool_call("shell", serde_json::json!({"command": "true"}));
-    /// sandbox.execute("true").await?;
-    /// run.delivered().await?;
-    /// let events: Vec<_> = client.events().run(run.id()).stream().try_collect().await?;
-    /// assert!(events.iter().any(|event| event.kind == EventKind::AgentToolCall));
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn to_service(self, sandbox: &Sandbox) -> Self {
-        self.add(Sink::Service(Mailer::begin(sandbox.quiet())));
+    /// Posts to the events at `path`; see [`Run::to_service`].
+    pub(crate) fn posting(self, transport: Transport, path: String) -> Self {
+        self.add(Sink::Service(Mailer::begin(transport, path)));
         self
     }
 

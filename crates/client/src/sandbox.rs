@@ -257,11 +257,6 @@ impl Sandbox {
         self
     }
 
-    /// A handle of its own, in no run and with no handlers.
-    pub(crate) fn quiet(&self) -> Self {
-        Self::new(self.inner.client.clone(), self.inner.id.clone(), None)
-    }
-
     pub(crate) fn client(&self) -> &Client {
         &self.inner.client
     }
@@ -307,6 +302,31 @@ impl Sandbox {
             self.note(EventKind::SandboxTerminated, &data);
             self.tell(end);
         }
+    }
+}
+
+impl Run {
+    /// Posts what the program says of itself from now on (`agent.*` and `cost.llm`) to the events of a sandbox, where it is listed
+    /// and streamed with what the service itself tells of this run. Has to be called within a Tokio runtime, and holds up
+    /// nobody: [`delivered`](Self::delivered) waits until all is there.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// use client::{EventKind, Run};
+    /// use futures_util::TryStreamExt;
+    /// let run = Run::new();
+    /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
+    /// let run = run.to_service(&sandbox);
+    /// run.tool_call("shell", serde_json::json!({"command": "true"}));
+    /// sandbox.execute("true").await?;
+    /// run.delivered().await?;
+    /// let events: Vec<_> = client.events().run(run.id()).stream().try_collect().await?;
+    /// assert!(events.iter().any(|event| event.kind == EventKind::AgentToolCall));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn to_service(self, sandbox: &Sandbox) -> Self {
+        self.posting(sandbox.client().transport().clone(), sandbox.path("/events"))
     }
 }
 

@@ -70,6 +70,8 @@ async fn directories_are_listed_made_moved_and_deleted() {
     files.rename("a", "c").await.unwrap();
     assert!(!files.exists("a").await.unwrap() && files.exists("c/link").await.unwrap());
     assert_eq!(files.delete("c").recursive().await.unwrap(), 253);
+    let leave = "fallocate -l $(($(df --output=avail -B1 . | tail -1) - 50000000)) fill";
+    assert_eq!(sandbox.execute(leave).await.unwrap().exit_code, Some(0));
     let full = files.write("full", FileBody::reader(tokio::io::repeat(0))).await.unwrap_err();
     assert_eq!((full.code(), full.retryable(), full.repeats()), (Code::DiskFull, false, 0));
     assert!(!files.exists("full").await.unwrap());

@@ -73,7 +73,7 @@ impl Source {
                     let name = name(&path.to_string_lossy());
                     return Ok(Self::Directory { name, content: Content::Here(path) });
                 }
-                let size = found.is_file().then(|| found.len());
+                let size = found.is_file().then_some(found.len());
                 let (name, mode) = (name(&path.to_string_lossy()), Some(found.permissions().mode() & 0o777));
                 Ok(Self::File { name, size, mode, content: Content::Here(path) })
             }
@@ -125,7 +125,7 @@ impl Source {
             }
             (Self::File { name, mode, content, .. }, Place::Here(path)) => {
                 let path = here(path, name.as_deref());
-                content.to_file(&path, mode, progress).await
+                content.into_file(&path, mode, progress).await
             }
             (Self::Directory { name, content }, Place::Here(path)) => {
                 let path = here(path, name.as_deref());
@@ -171,7 +171,7 @@ impl Content {
         Ok(body.on_progress(progress.teller()))
     }
 
-    async fn to_file(self, path: &Path, mode: Option<u32>, progress: &Progress) -> Result<Copied> {
+    async fn into_file(self, path: &Path, mode: Option<u32>, progress: &Progress) -> Result<Copied> {
         let Self::Inside(files, from) = self else { return both_here() };
         let is_new = !path.exists();
         let stream = files.read(from).stream().await?.on_progress(progress.teller());

@@ -72,7 +72,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    pub(super) fn of(events: impl Stream<Item = Result<RuntimeEvent>> + Send + 'static) -> Self {
+    pub(crate) fn of(events: impl Stream<Item = Result<RuntimeEvent>> + Send + 'static) -> Self {
         Self { events: events.boxed() }
     }
 }

@@ -8,8 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::ids::made;
 use crate::retry::Safety;
-use crate::sandbox::Sandbox;
-use crate::transport::Call;
+use crate::transport::{Call, Transport};
 use crate::{Error, Result};
 
 /// What may wait to be sent.
@@ -36,9 +35,9 @@ enum Letter {
 
 impl Mailer {
     /// Begins a task, so this has to be called within a Tokio runtime. It ends with the last clone of the mailer.
-    pub fn begin(sandbox: Sandbox) -> Self {
+    pub fn begin(transport: Transport, path: String) -> Self {
         let (line, letters) = mpsc::channel(LONGEST_LINE);
-        tokio::spawn(deliver(sandbox, letters));
+        tokio::spawn(deliver(transport, path, letters));
         Self { line }
     }
 
@@ -81,7 +80,7 @@ fn body(event: &RuntimeEvent) -> Result<EventBody> {
     Ok(EventBody { kind: event.kind, run_id, data: event.data.clone(), timestamp: Some(event.timestamp) })
 }
 
-async fn deliver(sandbox: Sandbox, mut letters: mpsc::Receiver<Letter>) {
+async fn deliver(transport: Transport, path: String, mut letters: mpsc::Receiver<Letter>) {
     let mut fault: Option<Error> = None;
     let mut held: Option<Letter> = None;
     loop {
@@ -97,7 +96,7 @@ async fn deliver(sandbox: Sandbox, mut letters: mpsc::Receiver<Letter>) {
             Letter::Sent(answer) => drop(answer.send(fault.take())),
             Letter::Event(event) => {
                 let batch = batch(event, &mut letters, &mut held);
-                if let Err(error) = post(&sandbox, &batch).await {
+                if let Err(error) = post(&transport, &path, &batch).await {
                     fault = fault.or(Some(error));
                 }
             }
@@ -133,9 +132,7 @@ fn size(event: &EventBody) -> usize {
     serde_json::to_vec(event).map_or(0, |json| json.len())
 }
 
-async fn post(sandbox: &Sandbox, events: &[EventBody]) -> Result<()> {
-    let call = Call::new(Method::POST, sandbox.path("/events"), Safety::Repeatable)
-        .json(&events)?
-        .key(&made("key_"))?;
-    sandbox.json::<EventsRecorded>(call).await.map(drop)
+async fn post(transport: &Transport, path: &str, events: &[EventBody]) -> Result<()> {
+    let call = Call::new(Method::POST, path, Safety::Repeatable).json(&events)?.key(&made("key_"))?;
+    transport.json::<EventsRecorded>(call).await.map(drop)
 }
