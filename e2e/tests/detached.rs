@@ -36,7 +36,12 @@ async fn detach(rig: &Rig, id: &SandboxId, request: DetachedRequest) -> Executio
 }
 
 /// All from a position to the end.
-async fn read(rig: &Rig, id: &SandboxId, execution: &ExecutionId, from: OutputPosition) -> (String, ExecutionStatus) {
+async fn read(
+    rig: &Rig,
+    id: &SandboxId,
+    execution: &ExecutionId,
+    from: OutputPosition,
+) -> (String, ExecutionStatus) {
     let mut reader = rig.engine.follow("test", id, execution, from).await.unwrap();
     let mut text = Vec::new();
     loop {
@@ -61,7 +66,7 @@ async fn shown(reader: &mut OutputReader, wanted: &str) -> String {
 }
 
 /// The life of a command and of a terminal, whatever the wall.
-async fn lives(rig: &Rig) {
+async fn lives(rig: &Rig, shell: &str) {
     let id = rig.create().await.unwrap();
     let beginning = OutputPosition::default();
 
@@ -73,9 +78,11 @@ async fn lives(rig: &Rig) {
     let from = OutputPosition { stdout: 5, ..beginning };
     assert!(read(rig, &id, &execution, from).await.0.replace("bad\n", "") == expected[5..]);
 
-    let terminal = detach(rig, &id, on_terminal("")).await;
+    let terminal = detach(rig, &id, on_terminal(shell)).await;
     let mut attached = rig.engine.attach("test", &id, &terminal, beginning, true).await.unwrap();
     let input = attached.input();
+    // What is typed before bash reads is not read by it everywhere: an old gVisor takes it for the end.
+    shown(&mut attached.output, "# ").await;
     input.write(b"tty; stty size; echo $TERM; kept=yes\r").await.unwrap();
     let text = shown(&mut attached.output, "xterm-256color\r\n").await;
     assert!(text.contains("/dev/pts/") && text.contains("24 80\r\n"), "{text:?}");
@@ -110,12 +117,13 @@ async fn lives(rig: &Rig) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_live_under_a_native_runtime() {
-    with_rig(RigOptions::default(), lives).await;
+    with_rig(RigOptions::default(), async |rig| lives(rig, "").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_live_under_gvisor() {
-    with_rig(gvisor(), lives).await;
+    // The line editor of bash takes the oldest supported gVisor's terminal for one at its end; bash itself does not.
+    with_rig(gvisor(), async |rig| lives(rig, "exec bash --noediting -i").await).await;
 }
 
 /// A daemon that is killed at any moment, and the next, and the next: the reader's bytes are the command's.
@@ -127,11 +135,11 @@ async fn output_goes_on_over_killed_daemons_byte_for_byte() {
     daemon.ready().await.unwrap();
     let id = daemon.ask("create").await.unwrap();
     // Some of it in bursts that are longer than what may be on its way, some of it line by line.
-    let script = "for n in $(seq 1 150); do seq $((n * 1000)) $((n * 1000 + n * 10)); sleep 0.04; done; exit 7";
+    let script =
+        "for n in $(seq 1 150); do seq $((n * 1000)) $((n * 1000 + n * 10)); sleep 0.04; done; exit 7";
     let execution = daemon.ask(&format!("detach {id} {script}")).await.unwrap();
-    let expected: String = (1..=150u32)
-        .flat_map(|n| (n * 1000..=n * 1000 + n * 10).map(|line| format!("{line}\n")))
-        .collect();
+    let expected: String =
+        (1..=150u32).flat_map(|n| (n * 1000..=n * 1000 + n * 10).map(|line| format!("{line}\n"))).collect();
 
     let (mut position, mut text, mut kills) = ("0.0".to_owned(), String::new(), 0);
     let begun = Instant::now();
@@ -175,7 +183,8 @@ async fn a_terminal_outlives_its_daemon() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let id = rig.create().await.unwrap();
     let terminal = detach(&rig, &id, on_terminal("")).await;
-    let mut attached = rig.engine.attach("test", &id, &terminal, OutputPosition::default(), true).await.unwrap();
+    let mut attached =
+        rig.engine.attach("test", &id, &terminal, OutputPosition::default(), true).await.unwrap();
     attached.input().write(b"kept=yes; echo fi''rst\r").await.unwrap();
     shown(&mut attached.output, "first\r\n").await;
     drop(attached);
