@@ -12,13 +12,10 @@ mod log;
 mod reader;
 mod record;
 mod start;
-mod types;
 
 pub use attach::{Attachment, Input};
 pub use book::{Book, Executions, Found, Reach};
 pub use execution::Execution;
-pub use guest_proto::TerminalSize;
 pub use keeper::Keeper;
 pub use reader::{Followed, OutputReader};
 pub use start::start;
-pub use types::{BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::cursor::{Cursor, Found};
 use super::execution::{Execution, Progress};
-use super::types::ExecutionStatus;
 use crate::error::EngineError;
+use crate::executions::ExecutionStatus;
 
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,10 +7,9 @@ use guest_proto::TerminalSize;
 use rules::{AutoResume, Operation, OutputPosition};
 
 use super::Engine;
-use crate::detached::{
-    self, Attachment, DetachedRequest, Execution, ExecutionId, ExecutionStatus, Input, OutputReader,
-};
+use crate::detached::{self, Attachment, Execution, Input, OutputReader};
 use crate::error::EngineError;
+use crate::executions::{DetachedRequest, ExecutionId, ExecutionStatus};
 use crate::handle::Request;
 
 impl Engine {
