@@ -19,6 +19,7 @@ mod executions;
 mod facts;
 mod files;
 mod handle;
+mod kept;
 mod ledger;
 mod link;
 mod network;
