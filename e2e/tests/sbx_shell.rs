@@ -144,7 +144,8 @@ async fn a_shell_has_an_editor_a_size_and_outlives_the_daemon() {
     window.line("echo 'goes'' on'");
     window.shows("goes on").await;
     // The daemon dies; the shell does not.
-    window.line("clear; kept=yes");
+    window.line("clear; kept=yes; echo 'cle''ared'");
+    window.shows("cleared").await;
     service.kill().unwrap();
     window.shows("lost").await;
     service.boot().await.unwrap();

@@ -8,6 +8,7 @@ mod agent;
 mod errand;
 mod guest;
 mod kept;
+mod remains;
 mod script;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};

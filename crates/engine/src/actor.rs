@@ -32,9 +32,9 @@ use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::detached::{Executions, Reach};
 use crate::events;
 use crate::handle::{Handle, MAILBOX, Request, Work};
+use crate::kept::book::{Executions, Reach};
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
 use crate::shared::Shared;

@@ -1,24 +1,13 @@
-//! Commands that outlive the request which started them, and terminals: their records and output on disk, who reads them, and
-//! what is sent to them. The engine's own methods for them are in `engine::detached`.
+//! Commands that outlive the request which started them, and terminals: who starts and keeps them, who reads them, and what is sent
+//! to them. What is kept of them is in `kept`. The engine's own methods for them are in `engine::detached`.
 
 mod attach;
-mod book;
-mod cursor;
 mod events;
-mod execution;
-mod frame;
 mod keeper;
-mod log;
 mod reader;
-mod record;
 mod start;
-mod types;
 
 pub use attach::{Attachment, Input};
-pub use book::{Book, Executions, Found, Reach};
-pub use execution::Execution;
-pub use guest_proto::TerminalSize;
 pub use keeper::Keeper;
 pub use reader::{Followed, OutputReader};
 pub use start::start;
-pub use types::{BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};

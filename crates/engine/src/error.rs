@@ -5,7 +5,7 @@ use guest_proto::FileErrorKind;
 use rules::TimeMs;
 use store::StoreError;
 
-use crate::detached::{ExecutionId, ExecutionState};
+use crate::executions::{ExecutionId, ExecutionState};
 use crate::link::LinkError;
 
 #[derive(Debug, thiserror::Error)]

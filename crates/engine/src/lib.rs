@@ -15,9 +15,11 @@ mod engine;
 mod error;
 mod events;
 mod execution;
+mod executions;
 mod facts;
 mod files;
 mod handle;
+mod kept;
 mod ledger;
 mod link;
 mod network;
@@ -36,16 +38,14 @@ mod timer;
 pub use clock::Clock;
 pub use counters::Counts;
 pub use create::{Remember, Respond};
-pub use detached::{
-    Attachment, BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Followed,
-    Input, OutputReader, TerminalSize,
-};
+pub use detached::{Attachment, Followed, Input, OutputReader};
 pub use engine::{Engine, Parts};
 pub use error::{EngineError, FileFault};
 pub use execution::{Execution, ExecutionEvent, Finished};
+pub use executions::{BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};
 pub use facts::Facts;
 pub use files::{FileInfo, FileOrder, FileRange, FileWork, Listed, Said};
-pub use guest_proto::{Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally};
+pub use guest_proto::{Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally, TerminalSize};
 pub use handle::Permit;
 pub use link::{LinkError, Tunnel};
 pub use ports::Exposure;

@@ -12,8 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::counters::{Counters, Gauge};
-use crate::detached::Book;
 use crate::handle::Handle;
+use crate::kept::book::Book;
 use crate::ledger::Ledger;
 use crate::settings::{EngineSettings, Template};
 use crate::shelves::Shelves;

@@ -7,11 +7,13 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use api::SandboxId;
 use e2e::{Rig, RigOptions, command, escape, unescape};
-use engine::EngineError;
+use engine::{EngineError, Followed};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 const MAX_OUTPUT: usize = 64 * 1024;
+/// So long nothing comes before what has come is told.
+const A_MOMENT: std::time::Duration = std::time::Duration::from_millis(50);
 /// Requests that may wait to be taken up.
 const WAITING: usize = 64;
 
@@ -67,6 +69,32 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// What a detached execution printed from a position on, up to now or its end: where that is, its exit code, and the text.
+async fn printed(rig: &Rig, id: &SandboxId, rest: &str) -> Result<String> {
+    let (execution, from) = rest.split_once(' ').context("output ID EXECUTION POSITION")?;
+    let mut position = from.parse()?;
+    let mut reader = rig.engine.follow("test", id, &execution.parse()?, position).await?;
+    let mut text = String::new();
+    let mut exit_code = "-".to_owned();
+    while let Ok(next) = tokio::time::timeout(A_MOMENT, reader.next()).await {
+        match next? {
+            Followed::Output { bytes, position: at, .. } => {
+                text.push_str(std::str::from_utf8(&bytes)?);
+                position = at;
+            }
+            Followed::Dropped { position } => bail!("dropped up to {position}"),
+            Followed::Ended(status) => {
+                exit_code = format!("{:?}:{:?}", status.state, status.exit_code);
+                break;
+            }
+        }
+        if text.len() > MAX_OUTPUT {
+            break;
+        }
+    }
+    Ok(format!("{position} {exit_code} {text}"))
+}
+
 async fn serve(rig: &Rig, request: &str) -> Result<String> {
     let (verb, rest) = request.split_once(' ').unwrap_or((request, ""));
     let (id, text) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -77,6 +105,15 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
             let result = rig.engine.execute("test", &id()?, command(text)).await?.collect(MAX_OUTPUT).await?;
             Ok(format!("{} {}", result.exit_code.unwrap_or(-1), result.stdout))
         }
+        "detach" => {
+            let request = engine::DetachedRequest {
+                command: text.to_owned(),
+                auto_resume: true,
+                ..engine::DetachedRequest::default()
+            };
+            Ok(rig.engine.start_detached("test", &id()?, request).await?.id.to_string())
+        }
+        "output" => printed(rig, &id()?, text).await,
         "pause" => Ok(rig.engine.pause("test", &id()?).await?.runtime_duration_ms.to_string()),
         "resume" => Ok(rig.engine.resume("test", &id()?).await?.paused_duration_ms.to_string()),
         "destroy" => Ok(rig.engine.terminate("test", &id()?, "request").await?.total_runtime_ms.to_string()),

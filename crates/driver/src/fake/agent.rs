@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 
 use super::errand;
 use super::guest::{Inbox, Inner, Life, Manner, Out, index, lock};
-use super::kept::{self, KeptOp};
+use super::kept;
+use super::remains::KeptOp;
 use super::script::{self, Command, Stream};
 use crate::ByteStream;
 
@@ -198,25 +199,9 @@ impl Link {
                 let message = format!("nothing listens on port {port}");
                 self.out.send(&ToHost::Refused { op, kind: RefusalKind::Connect, message: &message }).await
             }
-            ToGuest::Data { op, bytes } => {
-                let kept = lock(&self.inner.kept).get(&op).cloned();
-                if let Some(kept) = kept {
-                    kept.feed(Some(bytes));
-                    let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    self.out.send(&ToHost::Credit { op, bytes }).await?;
-                } else if let Some(running) = self.ops.get(&op) {
-                    let _ = running.stdin.send(Some(bytes.to_vec()));
-                    let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    self.out.send(&ToHost::Credit { op, bytes }).await?;
-                }
-                Ok(())
-            }
+            ToGuest::Data { op, bytes } => self.fed(op, bytes).await,
             ToGuest::Eof { op } => {
-                if let Some(kept) = lock(&self.inner.kept).get(&op) {
-                    kept.feed(None);
-                }
-                // A command that has ended hears nothing.
-                let _ = self.ops.get(&op).map(|running| running.stdin.send(None));
+                self.all_fed(op);
                 Ok(())
             }
             ToGuest::Credit { op, channel, bytes } => {
@@ -244,6 +229,25 @@ impl Link {
         }
     }
 
+    async fn fed(&self, op: u64, bytes: &[u8]) -> io::Result<()> {
+        let kept = lock(&self.inner.kept).get(&op).cloned();
+        match (kept, self.ops.get(&op)) {
+            (Some(kept), _) => kept.feed(Some(bytes)),
+            (None, Some(running)) => drop(running.stdin.send(Some(bytes.to_vec()))),
+            (None, None) => return Ok(()),
+        }
+        let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.out.send(&ToHost::Credit { op, bytes }).await
+    }
+
+    fn all_fed(&self, op: u64) {
+        if let Some(kept) = lock(&self.inner.kept).get(&op) {
+            kept.feed(None);
+        }
+        // A command that has ended hears nothing.
+        let _ = self.ops.get(&op).map(|running| running.stdin.send(None));
+    }
+
     /// Whether a command can start there; if not, it was refused.
     async fn has_dir(&self, op: u64, cwd: &str) -> io::Result<bool> {
         let is_there = lock(&self.inner.dirs).contains(cwd);
@@ -257,7 +261,7 @@ impl Link {
     async fn keep(&mut self, op: u64, spec: &ExecSpec<'_>) -> io::Result<()> {
         if self.has_dir(op, spec.cwd).await? {
             self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
-            let kept = KeptOp::start(op, script::parse(spec), &self.inner);
+            let kept = kept::start(op, script::parse(spec), &self.inner);
             self.carry(op, kept, [0; 2]);
         }
         Ok(())

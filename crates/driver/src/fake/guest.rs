@@ -10,7 +10,7 @@ use guest_proto::{Channel, ToHost};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
-use super::kept::KeptOps;
+use super::remains::KeptOps;
 
 /// How an agent behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,81 +1,36 @@
 //! Commands of a fake sandbox that outlive their link: one link after the other reads on where its host says.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use guest_proto::{Channel, Exit, KEPT_WINDOW, ToHost};
+use guest_proto::{Channel, KEPT_WINDOW, ToHost};
 use tokio::sync::{mpsc, watch};
 
 use super::guest::{Inbox, Inner, Life, Out, index, lock};
+use super::remains::KeptOp;
 use super::script::{self, Command, Stream};
 
 const PIECE: usize = 16 * 1024;
 
-/// Those of one sandbox, by the host's numbers.
-pub type KeptOps = BTreeMap<u64, Arc<KeptOp>>;
-
-/// A command that is not its link's.
-pub struct KeptOp {
-    pub printed: watch::Sender<Printed>,
-    stdin: mpsc::UnboundedSender<Option<Vec<u8>>>,
-    received: watch::Sender<u64>,
-    killed: watch::Sender<bool>,
-}
-
-/// All that it ever printed, and its end.
-#[derive(Default)]
-pub struct Printed {
-    pub bytes: [Vec<u8>; 2],
-    pub exit: Option<(Exit, u64)>,
-}
-
-impl KeptOp {
-    /// Starts a command, which ends with its sandbox at the latest.
-    pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<Self> {
-        let (stdin, from_host) = mpsc::unbounded_channel();
-        let (killed, kill) = watch::channel(false);
-        // Nothing is granted here: what it prints goes to whoever reads.
-        let (_, credit) = watch::channel([0; 2]);
-        let kept = Arc::new(Self {
-            printed: watch::Sender::default(),
-            stdin,
-            received: watch::Sender::new(0),
-            killed,
-        });
-        lock(&inner.kept).insert(op, Arc::clone(&kept));
-        let stream = Stream::kept(op, Arc::clone(inner), Arc::clone(&kept));
-        let inbox = Inbox { stdin: from_host, credit, killed: kill };
-        let inner = Arc::clone(inner);
-        tokio::spawn(async move {
-            let mut life = inner.life.subscribe();
-            tokio::select! {
-                _ = life.wait_for(|life| *life == Life::Dead) => {}
-                _ = script::run(stream, command, inbox) => {}
-            }
-        });
-        kept
-    }
-
-    pub fn feed(&self, bytes: Option<&[u8]>) {
-        self.received.send_modify(|received| *received += bytes.map_or(0, |bytes| bytes.len() as u64));
-        // A command that has ended hears nothing.
-        let _ = self.stdin.send(bytes.map(<[u8]>::to_vec));
-    }
-
-    pub fn received(&self) -> u64 {
-        *self.received.borrow()
-    }
-
-    pub fn kill(&self) {
-        self.killed.send_replace(true);
-    }
-
-    /// Whether the place is one of its output.
-    pub fn has(&self, positions: [u64; 2]) -> bool {
-        let printed = self.printed.borrow();
-        positions.iter().zip(&printed.bytes).all(|(position, bytes)| *position <= bytes.len() as u64)
-    }
+/// Starts a command, which ends with its sandbox at the latest.
+pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<KeptOp> {
+    let (stdin, from_host) = mpsc::unbounded_channel();
+    let (killed, kill) = watch::channel(false);
+    // Nothing is granted here: what it prints goes to whoever reads.
+    let (_, credit) = watch::channel([0; 2]);
+    let kept = Arc::new(KeptOp::new(stdin, killed));
+    lock(&inner.kept).insert(op, Arc::clone(&kept));
+    let stream = Stream::kept(op, Arc::clone(inner), Arc::clone(&kept));
+    let inbox = Inbox { stdin: from_host, credit, killed: kill };
+    let inner = Arc::clone(inner);
+    tokio::spawn(async move {
+        let mut life = inner.life.subscribe();
+        tokio::select! {
+            _ = life.wait_for(|life| *life == Life::Dead) => {}
+            _ = script::run(stream, command, inbox) => {}
+        }
+    });
+    kept
 }
 
 /// Carries a command's output over one link, and its end.

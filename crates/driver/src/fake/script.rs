@@ -11,7 +11,7 @@ use std::time::Duration;
 use guest_proto::{Channel, ExecSpec, Exit, ToHost};
 
 use super::guest::{Inbox, Inner, Out, index, lock};
-use super::kept::KeptOp;
+use super::remains::KeptOp;
 
 const PIECE: usize = 16 * 1024;
 

@@ -9,9 +9,10 @@ use rules::{Next, Operation, Slot, Step, decide};
 use super::{Actor, Phase};
 use crate::agent_start::{REACH_AGAIN, reach};
 use crate::counters::Counted;
-use crate::detached::{Found, Keeper, Reach};
+use crate::detached::Keeper;
 use crate::error::EngineError;
 use crate::handle::{Entry, Permit, Reply, Work};
+use crate::kept::book::{Found, Reach};
 use crate::link::Agent;
 
 /// Somebody who waits for a place.

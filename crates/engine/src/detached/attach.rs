@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use guest_proto::TerminalSize;
 
-use super::execution::{Execution, Order};
 use super::reader::OutputReader;
 use crate::error::EngineError;
 use crate::handle::Permit;
+use crate::kept::execution::{Execution, Order};
 use crate::link::{KeptInput, LinkError};
 
 /// How long a link may take to be there, and a killed command to be over.

@@ -6,8 +6,8 @@ use api::{EventKind, RunId};
 use serde_json::{Value, json};
 use store::{NewEvent, SandboxRecord};
 
-use super::log::Told;
-use super::record::{End, Record};
+use crate::kept::log::Told;
+use crate::kept::record::{End, Record};
 use crate::shared::Shared;
 
 pub fn started(shared: &Shared, sandbox: &Arc<SandboxRecord>, record: &Record) {

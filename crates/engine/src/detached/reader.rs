@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::cursor::{Cursor, Found};
-use super::execution::{Execution, Progress};
-use super::types::ExecutionStatus;
 use crate::error::EngineError;
+use crate::executions::ExecutionStatus;
+use crate::kept::cursor::{Cursor, Found};
+use crate::kept::execution::{Execution, Progress};
 
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use guest_proto::TerminalSize;
 use rules::{AutoResume, Operation, OutputPosition};
 
 use super::Engine;
-use crate::detached::{
-    self, Attachment, DetachedRequest, Execution, ExecutionId, ExecutionStatus, Input, OutputReader,
-};
+use crate::detached::{self, Attachment, Input, OutputReader};
 use crate::error::EngineError;
+use crate::executions::{DetachedRequest, ExecutionId, ExecutionStatus};
 use crate::handle::Request;
+use crate::kept::execution::Execution;
 
 impl Engine {
     /// Starts a command that runs on by itself. It is on record when this answers; it goes on to its start when the caller stops

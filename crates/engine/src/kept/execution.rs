@@ -8,8 +8,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::log::{Log, Segment, Told};
 use super::record::{End, Record};
-use super::types::{ExecutionState, ExecutionStatus};
 use crate::error::EngineError;
+use crate::executions::{ExecutionState, ExecutionStatus};
 use crate::link::KeptInput;
 use guest_proto::TerminalSize;
 

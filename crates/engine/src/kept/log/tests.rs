@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
-use crate::detached::cursor::{Cursor, Found};
+use crate::kept::cursor::{Cursor, Found};
 
 fn out(bytes: &[u8]) -> Entry<'_> {
     Entry::Output(Channel::Stdout, bytes)

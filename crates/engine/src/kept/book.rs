@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, watch};
 use super::execution::{Execution, Order};
 use super::log::Log;
 use super::record::Record;
-use super::types::{ExecutionId, ExecutionStatus};
 use crate::error::EngineError;
+use crate::executions::{ExecutionId, ExecutionStatus};
 use crate::link::Agent;
 use crate::settings::DetachedSettings;
 
@@ -81,7 +81,7 @@ impl Book {
         for (name, dir) in dirs(&self.settings.dir)? {
             match name.parse::<SandboxId>().ok().filter(|id| known.contains(id)) {
                 Some(id) => {
-                    let executions = Executions::read(dir, self.settings.log_bytes)?;
+                    let executions = Executions::read(&dir, self.settings.log_bytes)?;
                     self.sandboxes
                         .write()
                         .unwrap_or_else(PoisonError::into_inner)
@@ -123,9 +123,9 @@ impl Executions {
         }
     }
 
-    fn read(dir: PathBuf, log_bytes: u64) -> io::Result<Self> {
-        let executions = Self::new(dir.clone());
-        for (_, dir) in dirs(&dir)? {
+    fn read(dir: &Path, log_bytes: u64) -> io::Result<Self> {
+        let executions = Self::new(dir.to_owned());
+        for (_, dir) in dirs(dir)? {
             let Some(record) = Record::read(&dir) else {
                 remove_tree(&dir)?;
                 continue;

@@ -8,7 +8,7 @@ use api::RunId;
 use guest_proto::TerminalSize;
 use serde::{Deserialize, Serialize};
 
-use super::types::ExecutionId;
+use crate::executions::ExecutionId;
 
 /// Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
