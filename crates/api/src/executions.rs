@@ -197,23 +197,6 @@ impl utoipa::PartialSchema for OutputPlace {
 #[cfg(feature = "openapi")]
 impl utoipa::ToSchema for OutputPlace {}
 
-/// The signals that can be sent, and their numbers.
-pub const SIGNALS: &[(&str, u8)] = &[
-    ("SIGHUP", 1),
-    ("SIGINT", 2),
-    ("SIGQUIT", 3),
-    ("SIGABRT", 6),
-    ("SIGKILL", 9),
-    ("SIGUSR1", 10),
-    ("SIGUSR2", 12),
-    ("SIGALRM", 14),
-    ("SIGTERM", 15),
-    ("SIGCONT", 18),
-    ("SIGSTOP", 19),
-    ("SIGTSTP", 20),
-    ("SIGWINCH", 28),
-];
-
 /// A signal to send.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -15,6 +15,7 @@ mod ports;
 mod sandbox;
 #[cfg(feature = "openapi")]
 mod schema;
+mod signals;
 mod time;
 mod views;
 
@@ -30,8 +31,8 @@ pub use exec::{DetachedBody, Done, ExecuteBody, ExecuteRequest, ExecutionResult}
 #[cfg(feature = "openapi")]
 pub use executions::OutputPlace;
 pub use executions::{
-    BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SIGNALS,
-    SignalBody, StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize,
+    BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SignalBody,
+    StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize,
 };
 pub use files::{FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked};
 pub use health::Health;
@@ -42,6 +43,7 @@ pub use ports::{
 pub use sandbox::{
     EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxState,
 };
+pub use signals::SIGNALS;
 pub use time::{BadTimestamp, Timestamp};
 pub use views::{
     NetworkUsage, NetworkView, Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView,

@@ -164,7 +164,7 @@ pub(crate) fn output_place_asked() -> RefOr<Schema> {
 
 pub(crate) fn signal() -> RefOr<Schema> {
     text()
-        .enum_values(Some(crate::executions::SIGNALS.iter().map(|(name, _)| *name)))
+        .enum_values(Some(crate::signals::SIGNALS.iter().map(|(name, _)| *name)))
         .description(Some("Name of the signal."))
         .examples(["SIGINT"])
         .into()

@@ -8,7 +8,6 @@ use hyper::Method;
 
 use crate::execute::Execute;
 use crate::payload::Payload;
-use crate::reattach::Following;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::stream::Output;
@@ -185,37 +184,6 @@ impl Detached {
     /// ```
     pub async fn status(&self) -> Result<ExecutionView> {
         asked(&self.sandbox, Call::get(self.path(""))).await
-    }
-
-    /// Its output, line by line from the beginning, and how it ends.
-    ///
-    /// ```
-    /// # client::fixture::run(async |client| {
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// use futures_util::TryStreamExt;
-    /// let mut output = sandbox.start("echo hi").await?.follow();
-    /// assert_eq!(output.try_next().await?, Some(client::Output::Stdout("hi".into())));
-    /// # Ok(()) });
-    /// ```
-    pub fn follow(&self) -> Following {
-        Following::new(self.clone(), None)
-    }
-
-    /// As [`follow`](Self::follow), behind a [place](Following::place) that somebody came to before.
-    ///
-    /// ```
-    /// # client::fixture::run(async |client| {
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// use futures_util::TryStreamExt;
-    /// let command = sandbox.start("echo one; echo two").await?;
-    /// let mut output = command.follow();
-    /// output.try_next().await?;
-    /// let rest: Vec<_> = command.follow_from(output.place().unwrap()).try_collect().await?;
-    /// assert_eq!(rest[0], client::Output::Stdout("two".into()));
-    /// # Ok(()) });
-    /// ```
-    pub fn follow_from(&self, place: impl Into<String>) -> Following {
-        Following::new(self.clone(), Some(place.into()))
     }
 
     /// What it printed so far.

@@ -14,6 +14,7 @@
 
 mod access;
 mod carried;
+mod cookies;
 mod exchange;
 mod heads;
 mod inside;

@@ -15,6 +15,7 @@ use axum::response::Response;
 use engine::Exposure;
 use rules::{Scope, TimeMs};
 
+use super::cookies::{PLAIN_COOKIE, SAFE_COOKIE, is_ours};
 use super::heads::Forwarded;
 use super::refusal::Asker;
 use crate::error::{ApiError, nobody};
@@ -22,9 +23,6 @@ use crate::service::Service;
 
 pub const TOKEN: HeaderName = HeaderName::from_static("x-sandbox-token");
 const QUERY: &str = "sandbox_token";
-/// With the prefix no other host can set it, for which browsers want TLS.
-const SAFE_COOKIE: &str = "__Host-sandbox-token";
-const PLAIN_COOKIE: &str = "sandbox-token";
 /// What every key begins with.
 const KEY_MARK: &str = "sbk_";
 /// Of tokens that one request brings, so many are looked at.
@@ -176,12 +174,6 @@ fn take_cookies(headers: &mut HeaderMap, tokens: &mut Vec<String>) {
     if let (false, Ok(value)) = (kept.is_empty(), HeaderValue::from_bytes(&kept)) {
         headers.insert(COOKIE, value);
     }
-}
-
-/// Whether a cookie of this name is none of the program's.
-pub fn is_ours(name: &[u8]) -> bool {
-    let name = name.trim_ascii();
-    name.eq_ignore_ascii_case(SAFE_COOKIE.as_bytes()) || name.eq_ignore_ascii_case(PLAIN_COOKIE.as_bytes())
 }
 
 /// The target without tokens, and the first of them.

@@ -15,7 +15,7 @@ use axum::http::{Method, Response, StatusCode, Uri, Version, response};
 use hyper::body::Body as _;
 use listen::PeerAddr;
 
-use super::access;
+use super::cookies;
 use crate::service::Service;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -177,7 +177,7 @@ fn is_own(cookie: &HeaderValue) -> bool {
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
         name.trim_ascii().eq_ignore_ascii_case(b"domain")
     };
-    !access::is_ours(name) && !parts.any(wide)
+    !cookies::is_ours(name) && !parts.any(wide)
 }
 
 #[cfg(test)]
