@@ -158,8 +158,7 @@ mod tests {
         let input = ExposeInput { port: 8080, ..ExposeInput::default() };
         let order = expose_order(input.clone()).unwrap();
         assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
-        let all =
-            ExposeInput { visibility: Some("public".into()), auto_resume: Some(false), ..input.clone() };
+        let all = ExposeInput { visibility: Some("public".into()), auto_resume: Some(false), ..input };
         let order = expose_order(all).unwrap();
         assert_eq!((order.visibility, order.auto_resume), (PortVisibility::Public, false));
         for (wrong, said) in [

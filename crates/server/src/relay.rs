@@ -53,8 +53,8 @@ pub fn wrap(api: Router, service: Arc<Service>) -> Router {
             match host_of(&request, &service) {
                 Ok(HostOf::Service) => api.call(request).await,
                 Ok(HostOf::Port(id, port)) => Ok::<_, Infallible>(pass(&service, request, &id, port).await),
-                Ok(HostOf::Nobody) => Ok(Asker::of(&request).refuse(nobody())),
-                Err(refusal) => Ok(Asker::of(&request).refuse(refusal)),
+                Ok(HostOf::Nobody) => Ok(Asker::of(&request).refuse(&nobody())),
+                Err(refusal) => Ok(Asker::of(&request).refuse(&refusal)),
             }
         }
     }))
@@ -95,7 +95,7 @@ async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) ->
                 target: "sandboxd::relay", sandbox = %id, port, code = error.code.as_str(), cause = error.cause,
                 request_id = &*asker.id.0, "a request did not come through"
             );
-            asker.refuse(error)
+            asker.refuse(&error)
         }
     }
 }

@@ -85,9 +85,9 @@ async fn a_followed_stream_outlives_the_daemon() {
     for kill in 0..kills {
         for (resumed, kind) in [(false, EventKind::SandboxPaused), (true, EventKind::SandboxResumed)] {
             if resumed {
-                drop(sandbox.resume().await.unwrap())
+                drop(sandbox.resume().await.unwrap());
             } else {
-                drop(sandbox.pause().await.unwrap())
+                drop(sandbox.pause().await.unwrap());
             }
             expected.push(kind);
         }

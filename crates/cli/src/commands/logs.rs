@@ -80,7 +80,7 @@ fn row(view: &ExecutionView) -> [(String, Tone); 5] {
     };
     let command = if view.command.is_empty() { "(shell)".to_owned() } else { first_line(&view.command) };
     [
-        plain(&view.execution_id.to_string()),
+        plain(view.execution_id.to_string()),
         (view.state.to_string(), tone),
         plain(exit),
         plain(view.duration_ms.map_or_else(|| "-".to_owned(), age)),

@@ -62,7 +62,7 @@ impl World {
         loop {
             match reader.next().await.unwrap() {
                 Followed::Output { channel, bytes: piece, .. } => {
-                    bytes[channel as usize].extend_from_slice(&piece)
+                    bytes[channel as usize].extend_from_slice(&piece);
                 }
                 Followed::Dropped { position } => panic!("dropped up to {position}"),
                 Followed::Ended(status) => return (bytes, status),

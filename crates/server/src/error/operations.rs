@@ -45,7 +45,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
             let message = format!("the host ran out of {what}; try again when other sandboxes have ended");
             exhausted(message, CAPACITY_RETRY_S).with_cause(error)
         }
-        EngineError::Port(refusal) => ports::of_port(refusal),
+        EngineError::Port(refusal) => ports::of_port(&refusal),
         EngineError::NoSuchExecution { id } => executions::no_execution(id.as_str()),
         EngineError::ExecutionEnded { id, state } => executions::ended(&id, state),
         EngineError::NoStdin { id } => executions::stdin_closed(&id),

@@ -9,9 +9,9 @@ use super::ApiError;
 /// A connection is, on the average, soon over.
 const PLACE_RETRY_S: u64 = 1;
 
-pub fn of_port(refusal: PortRefusal) -> ApiError {
+pub fn of_port(refusal: &PortRefusal) -> ApiError {
     let message = refusal.to_string();
-    match refusal {
+    match *refusal {
         PortRefusal::NotAllowed { port, .. } => {
             ApiError::new(ErrorCode::PortNotAllowed, message).with_detail("port", port)
         }

@@ -10,8 +10,7 @@ use axum::BoxError;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::exchange::Driver;
-use super::inside::State;
+use super::inside::{Driver, State};
 
 pub struct Carried {
     pub body: Incoming,

@@ -7,25 +7,21 @@ use std::pin::pin;
 use std::task::Poll;
 
 use api::ErrorCode;
-use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::TRANSFER_ENCODING;
 use axum::http::response;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, Connection};
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use super::carried::Carried;
-use super::inside::{Inside, Why};
+use super::inside::{Driver, Inside, Why};
 use crate::error::{ApiError, nobody, silent};
 
 /// Of an answer; more than any program has to say.
 const MAX_HEADERS: usize = 128;
 /// The longest head of an answer, and what is read of a body at once.
 const BUFFER_BYTES: usize = 64 * 1024;
-
-/// What drives both ways.
-pub type Driver = Connection<TokioIo<Inside>, Body>;
 
 /// An answer whose head is there.
 pub struct Answer {

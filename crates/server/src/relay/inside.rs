@@ -11,8 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::{Buf, Bytes};
 use engine::{Exposure, LinkError, Permit, Tunnel};
+use hyper::client::conn::http1::Connection;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -25,6 +28,9 @@ const WRITE_BYTES: usize = 64 * 1024;
 const HEAD_BYTES: usize = 512 * 1024;
 
 type Task<T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send>>;
+
+/// What drives both ways of it.
+pub type Driver = Connection<TokioIo<Inside>, Body>;
 
 /// Why it was broken off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

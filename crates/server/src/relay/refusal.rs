@@ -31,12 +31,12 @@ impl Asker {
         Self { id: Id::of(request.headers()), is_browser, is_head }
     }
 
-    pub fn refuse(&self, error: ApiError) -> Response {
+    pub fn refuse(&self, error: &ApiError) -> Response {
         let status = error.status();
         let (kind, text) = if self.is_browser {
-            ("text/html; charset=utf-8", page(&error, &self.id))
+            ("text/html; charset=utf-8", page(error, &self.id))
         } else {
-            ("application/json; charset=utf-8", json(&error, &self.id))
+            ("application/json; charset=utf-8", json(error, &self.id))
         };
         let length = text.len();
         let mut response = Response::new(if self.is_head { Body::empty() } else { Body::from(text) });
@@ -113,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn people_get_a_page_and_programs_the_error() {
         let error = || ApiError::new(ErrorCode::PortUnreachable, "nothing <listens> & \"waits\"");
-        let answer = asker("GET", "text/html,*/*").refuse(error());
+        let answer = asker("GET", "text/html,*/*").refuse(&error());
         assert_eq!(
             (answer.status().as_u16(), answer.headers()[CACHE_CONTROL].as_bytes()),
             (502, &b"no-store"[..])
@@ -125,13 +125,13 @@ mod tests {
                 && page.contains("PORT_UNREACHABLE")
         );
         for asker in [asker("GET", "*/*"), asker("POST", "text/html")] {
-            let answer = asker.refuse(error());
+            let answer = asker.refuse(&error());
             let id = answer.headers()[REQUEST_ID].to_str().unwrap().to_owned();
             let body = answer.into_body().collect().await.unwrap().to_bytes();
             let body: ErrorBody = serde_json::from_slice(&body).unwrap();
             assert_eq!((body.error.code, body.error.request_id), (ErrorCode::PortUnreachable, id));
         }
-        let answer = asker("HEAD", "*/*").refuse(error());
+        let answer = asker("HEAD", "*/*").refuse(&error());
         assert!(answer.headers()[CONTENT_LENGTH] != "0");
         assert!(answer.into_body().collect().await.unwrap().to_bytes().is_empty());
     }
