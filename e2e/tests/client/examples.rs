@@ -1,14 +1,24 @@
 //! The examples of the library, as programs of their own, on a real service.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
 use e2e::service::Service;
 
 use crate::{key, service};
 
-/// What an example prints. They are built with the tests of the workspace.
+/// What an example prints.
 async fn printed(name: &str) -> String {
     let service = service().await;
+    let mut command = example(&service, name).await;
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// An example as a program. They are built with the tests of the workspace.
+async fn example(service: &Service, name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
     assert!(
@@ -19,13 +29,10 @@ async fn printed(name: &str) -> String {
     let mut command = Command::new(example);
     command
         .env("SANDBOXD_URL", format!("https://{}", service.address))
-        .env("SANDBOXD_API_KEY", key(&service).await)
+        .env("SANDBOXD_API_KEY", key(service).await)
         .env("SANDBOXD_CERTIFICATE", service.certificate_file().unwrap())
         .env("IMAGE", Service::image());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    said
+    command
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,4 +66,33 @@ async fn a_session_keeps_its_state_between_cells() {
          [4] double() { echo $(($1 * 2)); }\n[5] double $y\n84\n[6] no_such_command\n\
          error: no_such_command: command not found\n[7] echo \"still $y\"\nstill 42\n"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_app_is_looked_at_while_it_changes() {
+    let service = service().await;
+    let mut command = example(&service, "web_preview").await;
+    let certificate = service.certificate_file().unwrap();
+    let looks = move || {
+        let mut app = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut says = BufReader::new(app.stdout.take().unwrap()).lines();
+        let mut go_on = app.stdin.take().unwrap();
+        let url = says.next().unwrap().unwrap();
+        let look = || {
+            let curl = Command::new("curl").args(["-sSf", "--cacert"]).arg(&certificate).arg(&url).output();
+            let seen = curl.unwrap();
+            assert!(seen.status.success(), "{url}: {}", String::from_utf8_lossy(&seen.stderr));
+            String::from_utf8(seen.stdout).unwrap()
+        };
+        let first = look();
+        writeln!(go_on).unwrap();
+        let said = says.next().unwrap().unwrap();
+        let second = look();
+        writeln!(go_on).unwrap();
+        assert!(app.wait().unwrap().success());
+        (first, said, second)
+    };
+    let seen = tokio::task::spawn_blocking(looks).await.unwrap();
+    let expected = ["<h1>first draft</h1>\n", "changed: look again", "<h1>second draft</h1>\n"];
+    assert_eq!([seen.0, seen.1, seen.2], expected);
 }
