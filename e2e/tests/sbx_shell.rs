@@ -129,6 +129,8 @@ async fn a_shell_has_an_editor_a_size_and_outlives_the_daemon() {
     window.press(&["i"]);
     window.tmux(&["send-keys", "-l", "typed in vi"]);
     window.press(&["Escape"]);
+    // The editor takes an escape for itself only when nothing follows at once: another key might begin with it.
+    window.shows("- note").await;
     window.line(":wq");
     window.shows("in:side>").await;
     window.line("clear; sed s/typed/read/ note");

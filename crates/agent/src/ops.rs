@@ -12,7 +12,7 @@ use crate::exec::Exec;
 /// Commands at a time.
 pub const MOST_EXECS: usize = 256;
 /// Dialled connections at a time.
-pub const MOST_DIALS: usize = 256;
+pub const MOST_DIALS: usize = 1024;
 
 /// All operations.
 #[derive(Default)]

@@ -94,13 +94,18 @@ impl Failure<'_> {
         let paint = Paint::of(&io::stderr());
         let name = paint.text(Tone::Bad, "sbx:");
         let Some(error) = self.0.downcast_ref::<Error>() else {
-            return note(&format!("{name} {:#}", self.0));
+            return note(&format!("{name} {}", harmless(&format!("{:#}", self.0))));
         };
-        note(&format!("{name} {:#}", self.0));
+        note(&format!("{name} {}", harmless(&format!("{:#}", self.0))));
         if let Some(hint) = hint(error) {
             note(&paint.text(Tone::Faint, &format!("     {hint}")));
         }
     }
+}
+
+/// A message may quote what a sandbox says, and a sandbox may be hostile to terminals.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 fn hint(error: &Error) -> Option<String> {

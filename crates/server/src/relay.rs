@@ -18,6 +18,7 @@ mod cookies;
 mod exchange;
 mod heads;
 mod inside;
+mod origin;
 mod refusal;
 mod switched;
 

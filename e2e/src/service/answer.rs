@@ -94,7 +94,8 @@ impl Answer {
             "requestId differs from X-Request-Id"
         );
         let code: api::ErrorCode = error["code"].as_str().unwrap_or_default().parse().context("code")?;
-        let too_much = matches!(self.status, 413 | 414 | 416 | 431) && code == api::ErrorCode::InvalidRequest;
+        let too_much =
+            matches!(self.status, 413 | 414 | 416 | 426 | 431) && code == api::ErrorCode::InvalidRequest;
         ensure!(code.status() == self.status || too_much, "{code} with status {}", self.status);
         ensure!(self.status != 500, "a fault of the server");
         Ok(())

@@ -65,6 +65,10 @@ async fn the_program_sees_who_asks_and_nothing_that_lets_them_in() {
         ("proxy-authorization", "Basic x"),
         ("te", "trailers"),
         ("x-kept", "1"),
+        (
+            "sec-websocket-protocol",
+            &format!("chat, sandboxd.key.{}", client.authorization().trim_start_matches("Bearer ")),
+        ),
     ] {
         headers.insert(hyper::header::HeaderName::from_static(name), value.parse().unwrap());
     }
@@ -197,6 +201,25 @@ async fn a_browser_turns_the_token_of_its_address_into_a_cookie() {
 }
 
 #[tokio::test]
+async fn another_page_is_not_let_in_by_a_cookie() {
+    let (service, client) = user().await;
+    let (_id, door) = opened(&service, &client).await;
+    let cookie = format!("__Host-sandbox-token={}", door.token.clone().unwrap());
+    let door = door.without_token();
+    let asked = async |from: &[(&'static str, &str)]| {
+        let mut request = door.request("GET", "/");
+        for (name, value) in [("cookie", cookie.as_str())].iter().chain(from) {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        door.send(request).await.status
+    };
+    let own = format!("https://{}", door.host);
+    assert_eq!(asked(&[("origin", &own), ("sec-fetch-site", "same-origin")]).await, 200);
+    assert_eq!(asked(&[("origin", "https://9090-sb-another.sandboxes.localhost")]).await, 401);
+    assert_eq!(asked(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "cors")]).await, 401);
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_said() {
     let (service, client) = user().await;
     let id = created(&client).await;
@@ -226,6 +249,7 @@ async fn a_websocket_goes_both_ways_until_both_ends_are_done() {
     for n in 0..20_u8 {
         let message = vec![n; 1 << n.min(15)];
         socket.write_all(&message).await.unwrap();
+        socket.flush().await.unwrap();
         expect(&mut socket, &message).await;
     }
     socket.shutdown().await.unwrap();
@@ -321,8 +345,13 @@ async fn many_websockets_at_once() {
     let echoes = sockets.iter_mut().map(async |socket| {
         let (mut reader, mut writer) = tokio::io::split(socket);
         let mut back = vec![0; message.len()];
-        let (sent, read) = tokio::join!(writer.write_all(&message), reader.read_exact(&mut back));
-        sent.and(read).unwrap();
+        let send = async {
+            writer.write_all(&message).await?;
+            writer.flush().await
+        };
+        let (sent, read) = tokio::join!(send, reader.read_exact(&mut back));
+        sent.unwrap();
+        read.unwrap();
         assert!(back == message);
     });
     futures_util::future::join_all(echoes).await;

@@ -165,9 +165,16 @@ impl Keeper {
             .record
             .ends_at_running_ms
             .map(|at| Deadline::at(input.killer(), self.status.clone(), self.shared.clock, at));
-        if self.execution.progress.borrow().told.is_stdin_closed {
-            // The daemon that wrote it down may have died before it said so.
-            let _ = input.end();
+        let had_text = text.is_some();
+        let is_fed = text.as_ref().is_none_or(|text| fed_of(&text.bytes, fed) == text.bytes.len());
+        if is_fed {
+            *text = None;
+            if self.is_stdin_closed() {
+                // The daemon that wrote it down may have died before it said so.
+                let _ = input.end();
+            } else if had_text {
+                self.all_fed(&input).await?;
+            }
         }
         let stopping = self.shared.stopping.clone();
         let feed = text.as_ref().map(|text| text.bytes.slice(fed_of(&text.bytes, fed)..));
@@ -225,15 +232,19 @@ impl Keeper {
     }
 
     async fn all_fed(&mut self, input: &KeptInput) -> Result<(), Stopped> {
-        let dir = self.execution.dir.clone();
-        // A file that stays is fed again from where the agent had it: from its end.
-        let _ = tokio::task::spawn_blocking(move || remove_stdin_text(&dir)).await;
-        if !self.execution.record.open_stdin {
+        // The text stays until the end: what is fed is on its way, and the agent may not have it when we die.
+        if !self.execution.record.open_stdin && !self.is_stdin_closed() {
             self.write(vec![Line::StdinClosed]).await?;
+        }
+        if self.is_stdin_closed() {
             // A lost link is what the next look finds.
             let _ = input.end();
         }
         Ok(())
+    }
+
+    fn is_stdin_closed(&self) -> bool {
+        self.execution.progress.borrow().told.is_stdin_closed
     }
 
     async fn obey(&mut self, order: Order, input: &KeptInput) -> Result<(), Stopped> {
@@ -299,6 +310,8 @@ impl Keeper {
     }
 
     async fn tell(&mut self, end: End) -> Result<(), Stopped> {
+        let dir = self.execution.dir.clone();
+        let _ = tokio::task::spawn_blocking(move || remove_stdin_text(&dir)).await;
         let told = self.execution.progress.borrow().told.clone();
         events::ended(&self.shared, &self.status.borrow().record, &self.execution.record, &told, &end);
         self.write(vec![Line::Told]).await

@@ -166,7 +166,7 @@ impl super::values::Ports {
             "ports.domain is '{}'; it must be a domain in lower case such as sandboxes.example.com, of at most {LONGEST_DOMAIN} characters",
             self.domain
         );
-        within("ports.max_connections", self.max_connections.into(), 1, 100_000)?;
+        within("ports.max_connections", self.max_connections.into(), 1, 1024)?;
         within("ports.idle_seconds", self.idle_seconds, 1, 86_400)
     }
 }

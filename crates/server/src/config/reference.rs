@@ -91,7 +91,7 @@ const TABLES: [Table; 13] = [
             (
                 "trusted_proxies",
                 "list of networks",
-                "Addresses or networks, as `10.0.0.0/8`, of proxies whose `X-Forwarded-For` is believed in the log. Nothing is decided by it.",
+                "Addresses or networks, as `10.0.0.0/8`, of proxies whose `X-Forwarded-For` is believed in the log, and whose `X-Forwarded-Proto` says the scheme in URLs of ports. Nobody is let in by it.",
             ),
             (
                 "max_connections",
@@ -234,7 +234,7 @@ const TABLES: [Table; 13] = [
             ),
             (
                 "max_connections",
-                "count, 1 to 100000",
+                "count, 1 to 1024",
                 "Requests and websockets at once through all ports of one sandbox. Further ones get 429. All sandboxes together have 4096.",
             ),
             (

@@ -7,7 +7,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{ErrorCode, PortVisibility};
-use axum::http::header::{AUTHORIZATION, COOKIE, LOCATION, REFERER, SET_COOKIE};
+use axum::http::header::{AUTHORIZATION, COOKIE, LOCATION, REFERER, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE};
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -17,6 +17,7 @@ use rules::{Scope, TimeMs};
 
 use super::cookies::{PLAIN_COOKIE, SAFE_COOKIE, is_ours};
 use super::heads::Forwarded;
+use super::origin;
 use super::refusal::Asker;
 use crate::error::{ApiError, nobody};
 use crate::service::Service;
@@ -42,6 +43,8 @@ struct Brought {
     /// From the address.
     asked: Option<String>,
     tokens: Vec<String>,
+    /// Tokens in cookies, which a browser sends whoever asks.
+    cookies: Vec<String>,
 }
 
 /// Takes out of the request what it brought, and says whether it may pass.
@@ -52,6 +55,8 @@ pub async fn look(
     forwarded: &Forwarded,
     asker: &Asker,
 ) -> Result<Let, ApiError> {
+    let by_cookie =
+        origin::may_use_cookies(&parts.method, &parts.headers, &forwarded.scheme, &forwarded.host);
     let brought = take(parts);
     if exposure.port.visibility == PortVisibility::Public {
         return Ok(Let::In);
@@ -66,14 +71,20 @@ pub async fn look(
         }
         return Ok(Let::In);
     }
-    if brought.tokens.iter().take(MOST_TOKENS).any(|token| opens(token).is_some()) {
+    let lets_in = |tokens: &[String]| tokens.iter().take(MOST_TOKENS).any(|token| opens(token).is_some());
+    if lets_in(&brought.tokens) || (by_cookie && lets_in(&brought.cookies)) {
         return Ok(Let::In);
     }
     match &brought.key {
         Some(key) => by_key(service, exposure, key).await.map(|()| Let::In),
-        None if brought.asked.is_some() || !brought.tokens.is_empty() => Err(unauthorized(
-            "the token is not good for this port: it has expired, or the port was closed or exposed anew since",
+        None if !by_cookie && lets_in(&brought.cookies) => Err(unauthorized(
+            "another page asked for this, and the cookie of this port is for its own pages; send the token in the header X-Sandbox-Token",
         )),
+        None if brought.asked.is_some() || !brought.tokens.is_empty() || !brought.cookies.is_empty() => {
+            Err(unauthorized(
+                "the token is not good for this port: it has expired, or the port was closed or exposed anew since",
+            ))
+        }
         None => Err(unauthorized(
             "this port is private; open it with a token ('sbx open' makes one), or send an API key of its account",
         )),
@@ -109,10 +120,11 @@ fn unauthorized(message: &str) -> ApiError {
 
 fn take(parts: &mut Parts) -> Brought {
     let mut brought = Brought { key: take_key(&mut parts.headers), ..Brought::default() };
+    drop_key_protocols(&mut parts.headers);
     let headers = parts.headers.get_all(TOKEN).iter();
     brought.tokens.extend(headers.filter_map(|value| value.to_str().ok()).map(str::to_owned));
     parts.headers.remove(TOKEN);
-    take_cookies(&mut parts.headers, &mut brought.tokens);
+    take_cookies(&mut parts.headers, &mut brought.cookies);
     if let Some((uri, token)) = take_query(&parts.uri) {
         parts.uri = uri;
         brought.asked = Some(token);
@@ -147,6 +159,24 @@ fn take_key(headers: &mut HeaderMap) -> Option<String> {
             .map(|(_, key)| key.trim().to_owned());
     }
     key
+}
+
+/// The interface takes keys among the subprotocols of a websocket; here nobody inside may see one that was sent to the wrong place.
+fn drop_key_protocols(headers: &mut HeaderMap) {
+    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
+    if !offered.iter().any(|protocol| protocol.contains(KEY_MARK)) {
+        return;
+    }
+    let kept: Vec<&str> = offered.into_iter().filter(|protocol| !protocol.contains(KEY_MARK)).collect();
+    let kept = HeaderValue::from_str(&kept.join(", "));
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    // Made of parts of values, so it is one.
+    if let Ok(kept) = kept
+        && !kept.is_empty()
+    {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, kept);
+    }
 }
 
 /// Puts all others into one header: HTTP/2 has them apart, HTTP/1.1 may not.

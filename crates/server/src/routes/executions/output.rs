@@ -19,6 +19,8 @@ use crate::layers::RequestId;
 use crate::routes::{read, view};
 use crate::service::Service;
 
+/// Of each channel in one answer that is held in memory; `more` says that there is more.
+const MOST_AT_ONCE: usize = 1 << 20;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Output of an execution
@@ -81,6 +83,10 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<Place>, ApiError> {
         let message = "header Last-Event-ID was sent more than once; allowed is one";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "Last-Event-ID"));
     }
+    if value.is_empty() {
+        // As clients say that have seen nothing yet.
+        return Ok(None);
+    }
     Ok(Some(reader::place(&String::from_utf8_lossy(value), "Last-Event-ID")?))
 }
 
@@ -97,7 +103,7 @@ async fn whole(
 ) -> Result<ExecutionOutput, ApiError> {
     let follow = asked.service.engine.follow(&asked.account, &asked.id, &asked.execution, from).await;
     let mut reader = follow.map_err(|error| asked.fault(error))?;
-    let most = asked.service.max_output_bytes;
+    let most = asked.service.max_output_bytes.min(MOST_AT_ONCE);
     let (mut stdout, mut stderr, mut dropped, mut next) = (Vec::new(), Vec::new(), false, from);
     // Up to what there was at the beginning: a command may print for ever.
     while !next.covers(status.output) && stdout.len() < most && stderr.len() < most {
@@ -115,8 +121,8 @@ async fn whole(
             Followed::Ended(_) => break,
         }
     }
-    let ended = status.state != ExecutionState::Running && next.covers(status.output);
-    if !ended {
+    let more = !next.covers(status.output);
+    if more || status.state == ExecutionState::Running {
         // A character whose rest has not come is for the next answer.
         next.stdout -= cut_character(&mut stdout);
         next.stderr -= cut_character(&mut stderr);
@@ -125,7 +131,7 @@ async fn whole(
         stdout: rules::lossy(stdout),
         stderr: rules::lossy(stderr),
         next: next.to_string(),
-        more: !next.covers(status.output),
+        more,
         dropped,
         state: shown::state(status.state),
     })

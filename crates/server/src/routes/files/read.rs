@@ -28,8 +28,8 @@ use crate::service::Service;
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.txt"),
         ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
         ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to."),
-        ("Range" = Option<String>, Header, nullable = false, description = "The bytes that are wanted.", pattern = r"^bytes=[0-9]*-[0-9]*$", example = "bytes=0-1023"),
-        ("If-Range" = Option<String>, Header, nullable = false, description = "The `ETag` that the range is of.", pattern = "^\"[0-9a-f-]+\"$")
+        ("Range" = Option<String>, Header, nullable = false, description = "The bytes that are wanted, one range. What is no such range is passed over, as RFC 9110 has it.", example = "bytes=0-1023"),
+        ("If-Range" = Option<String>, Header, nullable = false, description = "The `ETag` that the range is of.")
     ),
     responses(
         (status = 200, description = "The content.", content((String = "application/octet-stream")),

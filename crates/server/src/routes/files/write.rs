@@ -27,7 +27,7 @@ use crate::service::Service;
         ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
         ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
     ),
-    request_body(content = String, content_type = "application/octet-stream", description = "The content."),
+    request_body(content = Option<String>, content_type = "application/octet-stream", description = "The content; an empty file without it."),
     responses(
         (status = 200, description = "The file.", body = api::FileEntry),
         (status = 400, description = "The request cannot be read, or its body broke off or came too slowly: `INVALID_REQUEST`."),
