@@ -44,15 +44,16 @@ async fn events_are_shown_and_followed() {
     let reader = std::thread::spawn(move || {
         let line = lines.next().unwrap().unwrap();
         told.store(true, std::sync::atomic::Ordering::Relaxed);
-        line
+        // Read on: without a reader it would end by itself.
+        (line, lines.count())
     });
     while !stop.load(std::sync::atomic::Ordering::Relaxed) {
         assert!(begin.elapsed() < crate::PATIENCE, "nothing is followed");
         person.says(&["exec", &other, "--", "true"]);
     }
-    assert!(reader.join().unwrap().contains(&other));
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(reader.join().unwrap().0.contains(&other));
 }
 
 #[tokio::test(flavor = "multi_thread")]

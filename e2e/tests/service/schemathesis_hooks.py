@@ -10,7 +10,7 @@ WORD = re.compile(r"[!-~]{1,512}")
 HOUR_MS = 3_600_000
 EMPTY_TAR_BYTES = 1024
 LONGEST_PATH = 4095
-LONGEST_JOINED = 1000
+LONGEST_JOINED = 200
 _numbers = itertools.count()
 
 
@@ -26,7 +26,7 @@ def before_call(context, case, kwargs):
     headers = case.headers or {}
     query = case.query or {}
     for name in ("path", "from", "to"):
-        # One that is too long with the working directory before it.
+        # One whose name is longer than any name of a file, or that is too long with the working directory before it.
         if "/files" in case.path and isinstance(query.get(name), str) and LONGEST_JOINED < len(query[name]) <= LONGEST_PATH:
             query[name] = query[name][:LONGEST_JOINED]
     for name, value in list(headers.items()):

@@ -40,7 +40,7 @@ use crate::service::Service;
         ("limit" = Option<u32>, Query, description = "Items a page; 20 where it is left out.", nullable = false, minimum = 1, maximum = 100),
         ("offset" = Option<u64>, Query, description = "Items to skip; none where it is left out.", nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64),
         ("lastEventId" = inline(Option<EventId>), Query, description = "For streams: as the header `Last-Event-ID`, which goes over it.", nullable = false),
-        ("Last-Event-ID" = inline(Option<EventId>), Header, description = "For streams: the last event that was seen.", nullable = false)
+        ("Last-Event-ID" = Option<String>, Header, nullable = false, description = "For streams: the last event that was seen.", pattern = r"^ev_[0-9]{16}$", example = "ev_0000000000000042")
     ),
     responses(
         (status = 200, description = "A page, or the stream. `total` counts all that fit the filters, wherever the page begins.",
@@ -76,7 +76,7 @@ pub async fn of_account(
         ("limit" = Option<u32>, Query, description = "Items a page; 20 where it is left out.", nullable = false, minimum = 1, maximum = 100),
         ("offset" = Option<u64>, Query, description = "Items to skip; none where it is left out.", nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64),
         ("lastEventId" = inline(Option<EventId>), Query, description = "For streams: as the header `Last-Event-ID`, which goes over it.", nullable = false),
-        ("Last-Event-ID" = inline(Option<EventId>), Header, description = "For streams: the last event that was seen.", nullable = false)
+        ("Last-Event-ID" = Option<String>, Header, nullable = false, description = "For streams: the last event that was seen.", pattern = r"^ev_[0-9]{16}$", example = "ev_0000000000000042")
     ),
     responses(
         (status = 200, description = "A page, or the stream.",

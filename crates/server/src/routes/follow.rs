@@ -54,8 +54,6 @@ pub fn last_seen(headers: &HeaderMap) -> Result<Option<EventId>, ApiError> {
     let Some(value) = values.next() else { return Ok(None) };
     let text = String::from_utf8_lossy(value);
     match text.parse() {
-        // As clients say that have seen nothing yet.
-        _ if value.is_empty() && values.next().is_none() => Ok(None),
         Ok(id) if values.next().is_none() => Ok(Some(id)),
         _ => {
             let message = format!(

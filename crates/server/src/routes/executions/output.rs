@@ -83,10 +83,6 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<Place>, ApiError> {
         let message = "header Last-Event-ID was sent more than once; allowed is one";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "Last-Event-ID"));
     }
-    if value.is_empty() {
-        // As clients say that have seen nothing yet.
-        return Ok(None);
-    }
     Ok(Some(reader::place(&String::from_utf8_lossy(value), "Last-Event-ID")?))
 }
 
