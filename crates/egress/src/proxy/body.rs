@@ -1,5 +1,5 @@
-//! The bodies of an exchange. A request's on its way to the server: one that waits to be asked for is not taken from the client
-//! before. An answer's on its way back.
+//! The body of a request on its way to the server, or of an answer on its way back. One that waits to be asked for is not taken
+//! from where it comes before.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,25 +15,13 @@ type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 /// Kept by everything that is under way: whoever holds the only one knows that nothing is.
 pub type Busy = Arc<()>;
 
-pub struct Outgoing {
+pub struct Carried {
     body: Incoming,
     wait: Option<Wait>,
     _busy: Busy,
 }
 
-/// Of an answer.
-pub struct Answered {
-    body: Incoming,
-    _busy: Busy,
-}
-
-impl Answered {
-    pub fn new(body: Incoming, busy: Busy) -> Self {
-        Self { body, _busy: busy }
-    }
-}
-
-impl Outgoing {
+impl Carried {
     pub fn at_once(body: Incoming, busy: Busy) -> Self {
         Self { body, wait: None, _busy: busy }
     }
@@ -50,7 +38,7 @@ impl Outgoing {
     }
 }
 
-impl Body for Outgoing {
+impl Body for Carried {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -62,26 +50,6 @@ impl Body for Outgoing {
             ready!(wait.as_mut().poll(context));
             self.wait = None;
         }
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Body for Answered {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

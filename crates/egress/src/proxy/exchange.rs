@@ -11,7 +11,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
 use super::authority::{asked_for, keep_upgrade};
-use super::body::{Answered, Busy, Outgoing};
+use super::body::{Busy, Carried};
 use super::session::{Session, Stop};
 use super::upstream::Upstream;
 use super::verdict::{Verdict, named};
@@ -80,7 +80,7 @@ impl Exchange {
     }
 
     /// Answers a request by the server's answer.
-    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<Answered>, NotLed> {
+    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<Carried>, NotLed> {
         let busy = Arc::clone(&self.busy);
         self.asked.store(true, Ordering::Release);
         let led = tokio::select! {
@@ -90,7 +90,7 @@ impl Exchange {
             led = self.lead(request, &busy) => led,
         };
         match led {
-            Ok(answer) => Ok(answer.map(|body| Answered::new(body, busy))),
+            Ok(answer) => Ok(answer.map(|body| Carried::at_once(body, busy))),
             Err(stop) => {
                 // Several requests of one connection may be at it; the first to fail says why.
                 if !self.ended.is_cancelled() {
@@ -161,7 +161,7 @@ impl Exchange {
         let mut request = Request::from_parts(parts, ());
         let busy = Arc::clone(busy);
         let body = if waits {
-            let (go, body) = Outgoing::held(body, CONTINUE_TIME, busy);
+            let (go, body) = Carried::held(body, CONTINUE_TIME, busy);
             hyper::ext::on_informational(&mut request, move |answer| {
                 if answer.status() == StatusCode::CONTINUE {
                     go.cancel();
@@ -169,7 +169,7 @@ impl Exchange {
             });
             body
         } else {
-            Outgoing::at_once(body, busy)
+            Carried::at_once(body, busy)
         };
         let answering = {
             let mut way = self.way.lock().await;

@@ -11,7 +11,7 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
-use super::body::Answered;
+use super::body::Carried;
 use super::exchange::{Exchange, NotLed};
 use super::wire::{Manner, Wire};
 
@@ -30,9 +30,9 @@ const STREAMS_MAX: u32 = 128;
 pub struct Asking(Arc<Exchange>);
 
 impl Service<Request<Incoming>> for Asking {
-    type Response = Response<Answered>;
+    type Response = Response<Carried>;
     type Error = NotLed;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answered>, NotLed>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Carried>, NotLed>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let exchange = Arc::clone(&self.0);

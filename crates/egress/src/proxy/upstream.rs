@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::body::Outgoing;
+use super::body::Carried;
 use super::wire::Wire;
 
 /// What is received ahead of the client, on all streams together.
@@ -23,17 +23,17 @@ const SEND_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 128 * 1024;
 
 type Answering = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
-type One = http1::Connection<TokioIo<Wire>, Outgoing>;
+type One = http1::Connection<TokioIo<Wire>, Carried>;
 
 /// Ends with what it belongs to.
 pub enum Upstream {
     One {
-        sender: http1::SendRequest<Outgoing>,
+        sender: http1::SendRequest<Carried>,
         recall: CancellationToken,
         driver: AbortOnDropHandle<Option<Wire>>,
     },
     Two {
-        sender: http2::SendRequest<Outgoing>,
+        sender: http2::SendRequest<Carried>,
         _driver: AbortOnDropHandle<()>,
     },
 }
@@ -74,7 +74,7 @@ impl Upstream {
     }
 
     /// Sends a request. What is answered can be waited for while others are sent, where the version has streams.
-    pub async fn send(&mut self, request: Request<Outgoing>) -> io::Result<Answering> {
+    pub async fn send(&mut self, request: Request<Carried>) -> io::Result<Answering> {
         Ok(match self {
             Self::One { sender, .. } => {
                 sender.ready().await.map_err(io::Error::other)?;
