@@ -7,6 +7,7 @@ import schemathesis
 
 SHORT = 200
 WORD = re.compile(r"[!-~]{1,512}")
+NAMELESS = re.compile(r"(^|/)\.{0,2}/*\Z")
 HOUR_MS = 3_600_000
 EMPTY_TAR_BYTES = 1024
 LONGEST_PATH = 4095
@@ -32,6 +33,9 @@ def before_call(context, case, kwargs):
         # One whose name is longer than any name of a file, or that is too long with the working directory before it.
         if "/files" in case.path and isinstance(query.get(name), str) and LONGEST_JOINED < len(query[name]) <= LONGEST_PATH:
             query[name] = query[name][:LONGEST_JOINED]
+        # Nothing can be moved from or to where no name is.
+        if case.path.endswith("/files/move") and query.get(name) and NAMELESS.search(str(query[name])):
+            query[name] = f"{query[name]}/name"
     for name, value in list(headers.items()):
         # One that went with another body is rightly refused: each gets a number of its own.
         if name.lower() == "idempotency-key" and isinstance(value, str) and len(value) <= SHORT and WORD.fullmatch(value):

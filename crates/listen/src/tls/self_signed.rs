@@ -59,7 +59,8 @@ pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
 
 /// A name that a certificate for this one holds for: one below a wildcard.
 fn example(name: &str) -> String {
-    name.strip_prefix("*.").map_or_else(|| name.to_owned(), |parent| format!("any.{parent}"))
+    let parent = name.strip_prefix("*.").filter(|parent| !parent.is_empty());
+    parent.map_or_else(|| name.to_owned(), |parent| format!("any.{parent}"))
 }
 
 /// Makes a certificate with a new key and puts both in place.

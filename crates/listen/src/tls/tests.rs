@@ -95,7 +95,8 @@ fn it_is_made_anew_when_it_will_not_do() {
 fn names_that_are_none_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for names in [&[][..], &["not a name"], &["a..b"], &[""], &["*."], &["*"], &["a.*.b"]] {
-        let error = load(&own(dir.path(), names), then).err().unwrap().to_string();
+        let error = load(&own(dir.path(), names), then).err();
+        let error = error.unwrap_or_else(|| panic!("{names:?}")).to_string();
         assert!(error.contains("DNS names or IP addresses"), "{error}");
     }
     assert!(!dir.path().join("tls").exists());

@@ -278,7 +278,8 @@ mod tests {
         assert_eq!(parts.uri, "/a?x=1&y=2");
         assert_eq!(brought.key.as_deref(), Some("sbk_key"));
         assert_eq!(brought.asked.as_deref(), Some("spt_q"));
-        assert_eq!(brought.tokens, ["spt_h", "spt_c", "spt_d"]);
+        assert_eq!(brought.tokens, ["spt_h"]);
+        assert_eq!(brought.cookies, ["spt_c", "spt_d"]);
         let left: Vec<_> =
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         assert_eq!(left, [("cookie", "a=1; b=2; c")]);
