@@ -8,6 +8,7 @@ mod reader;
 mod start;
 
 pub use attach::{Attachment, Input};
+pub use events::ended_with;
 pub use keeper::Keeper;
 pub use reader::{Followed, OutputReader};
 pub use start::start;

@@ -37,6 +37,8 @@ pub struct NewEvent {
     pub at: TimeMs,
     pub kind: String,
     pub data: serde_json::Value,
+    /// Where there is an event with this text, whichever daemon told of it, that one stands and this one is none.
+    pub once: Option<String>,
 }
 
 /// Writes that take effect together, in their order, or not at all.
@@ -49,7 +51,7 @@ pub struct Batch {
 /// What a commit brought about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// The numbers of the batch's events, in its order.
+    /// The numbers of the batch's events, in its order. Of one that was there before, its number.
     pub event_sequences: Vec<u64>,
 }
 

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use guest_proto::{Channel, Exit};
-use rules::Ended;
+use guest_proto::Channel;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 
 use super::events;
@@ -91,12 +90,20 @@ impl Keeper {
             return self.tell(end).await;
         }
         let mut text = self.text().await;
+        let mut is_told_of = started.is_some();
         let mut on = started.map(|kept| (kept, 0));
         loop {
             let (kept, fed) = match on.take() {
                 Some(on) => on,
                 None => match self.taken().await? {
-                    Taken::On(kept, fed) => (kept, fed),
+                    Taken::On(kept, fed) => {
+                        if !std::mem::replace(&mut is_told_of, true) {
+                            // It started, and the daemon that started it may have died before it said so.
+                            let sandbox = Arc::clone(&self.status.borrow().record);
+                            events::started(&self.shared, &sandbox, &self.execution.record);
+                        }
+                        (kept, fed)
+                    }
                     Taken::Lost(why) => return self.end(self.lost(why)).await,
                     Taken::Terminated => {
                         self.terminated();
@@ -223,7 +230,7 @@ impl Keeper {
         match last {
             Some(CommandEvent::Exited { exit, duration_us }) => {
                 let is_timed_out = deadline.is_some_and(Deadline::is_over);
-                self.end(self.exited(exit, duration_us, is_timed_out)).await?;
+                self.end(events::exited(exit, duration_us, is_timed_out, self.shared.clock.now())).await?;
                 Ok(Came::End)
             }
             Some(CommandEvent::Lost) => Ok(Came::Loss),
@@ -262,27 +269,6 @@ impl Keeper {
         Ok(())
     }
 
-    fn exited(&self, exit: Exit, duration_us: u64, is_timed_out: bool) -> End {
-        let seen = match exit {
-            Exit::Signal(9) if is_timed_out => rules::Command::TimedOut,
-            Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
-            Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
-        };
-        let (exit_code, signal) = match rules::outcome(seen) {
-            Ok(outcome) => (outcome.exit_code, outcome.signal.map(std::borrow::Cow::into_owned)),
-            // Only of what never started.
-            Err(_) => (None, None),
-        };
-        End {
-            is_lost: false,
-            exit_code,
-            signal,
-            message: None,
-            duration_ms: duration_us.div_ceil(1000),
-            at_ms: self.shared.clock.now().0,
-        }
-    }
-
     fn lost(&self, why: &str) -> End {
         let message = Some(why.to_owned());
         let at_ms = self.shared.clock.now().0;
@@ -291,10 +277,7 @@ impl Keeper {
 
     /// It was killed with its sandbox, and all that was written of it goes.
     fn terminated(&mut self) {
-        let at_ms = self.shared.clock.now().0;
-        let duration_ms = at_ms.saturating_sub(self.execution.record.started_at_ms);
-        let End { exit_code, signal, .. } = self.exited(Exit::Signal(9), 0, false);
-        let end = End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms };
+        let end = events::killed(&self.execution.record, self.shared.clock.now());
         let told = self.execution.progress.borrow().told.clone();
         events::ended(&self.shared, &self.status.borrow().record, &self.execution.record, &told, &end);
         self.permit = None;

@@ -165,6 +165,12 @@ impl Executions {
         self.list().get(id).cloned().ok_or_else(|| EngineError::NoSuchExecution { id: id.clone() })
     }
 
+    /// Those whose end is not noted.
+    pub fn untold(&self) -> Vec<Arc<Execution>> {
+        let list = self.list();
+        list.values().filter(|execution| !execution.progress.borrow().told.is_told).cloned().collect()
+    }
+
     /// Newest first.
     pub fn statuses(&self) -> Vec<ExecutionStatus> {
         let mut statuses: Vec<_> = self.list().values().map(|execution| execution.status()).collect();

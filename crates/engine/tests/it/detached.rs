@@ -341,6 +341,49 @@ fn what_ended_while_no_daemon_was_there_is_told_to_the_next() {
     });
 }
 
+/// Bytes of the last entry of a log, which says that the event of the end is noted.
+const TOLD: u64 = 17;
+
+#[test]
+fn the_death_of_a_daemon_in_the_moment_of_an_event_neither_loses_nor_doubles_it() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let world = host.open().await;
+        let id = world.create().await;
+        let count = async |world: &World, kind: &str| {
+            settle().await;
+            world.kinds(&id).await.iter().filter(|found| *found == kind).count()
+        };
+        // As though the daemon had died before it told of the start.
+        host.store.close().await;
+        world.detach(&id, request("sleep 1000")).await;
+        host.store.open_again();
+        let over = world.detach(&id, request("echo over")).await;
+        world.read(&id, &over, BEGINNING).await;
+        assert_eq!((count(&world, "exec.started").await, count(&world, "exec.completed").await), (1, 1));
+        world.engine.shutdown().await;
+        drop(world);
+        // As though it had died between the event of the end and the entry that says so.
+        let log = host.dir.path().join(format!("executions/{id}/{over}/log.0000000000"));
+        let whole = log.metadata().unwrap().len();
+        std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(whole - TOLD).unwrap();
+        for _ in 0..2 {
+            let world = host.open().await;
+            assert_eq!((count(&world, "exec.started").await, count(&world, "exec.completed").await), (2, 1));
+            assert_eq!(log.metadata().unwrap().len(), whole, "it was not told again");
+            world.engine.shutdown().await;
+        }
+        // What ends with its sandbox is told in the commit of that end, so that no death comes between.
+        let world = host.open().await;
+        settle().await;
+        world.engine.terminate("test", &id, "test").await.unwrap();
+        let kinds = world.kinds(&id).await;
+        assert_eq!(kinds[kinds.len() - 2..], ["exec.completed", "sandbox.terminated"]);
+        assert_eq!(count(&world, "exec.completed").await, 2);
+        world.is_clean().await;
+    });
+}
+
 #[test]
 fn with_the_processes_of_its_sandbox_it_is_lost() {
     runtime().block_on(async {

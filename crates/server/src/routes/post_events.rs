@@ -90,6 +90,7 @@ fn kept(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {
         at: event.timestamp.map_or_else(now, |at| TimeMs(at.0)),
         kind: event.kind.to_string(),
         data: Value::Object(event.data),
+        once: None,
     }
 }
 

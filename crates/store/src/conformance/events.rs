@@ -195,3 +195,33 @@ pub(super) async fn followers_are_woken(store: Fresh) {
     store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(1)))).await.unwrap();
     assert!(account.has_changed().unwrap() && two.has_changed().unwrap() && !one.has_changed().unwrap());
 }
+
+/// Noted or committed, in whichever order; others of the same batch stay.
+pub(super) async fn what_is_there_once_is_not_kept_again(store: Fresh) {
+    let once = |number: u64, once: &str| NewEvent {
+        once: Some(once.to_owned()),
+        ..event(1, "exec.completed", TimeMs(number))
+    };
+    store.note(once(1, "a")).unwrap();
+    store.note(once(2, "a")).unwrap();
+    store.note(once(3, "b")).unwrap();
+    let batch = Batch::new().event(once(4, "b")).event(event(1, "sandbox.paused", TimeMs(5)));
+    let numbers = store.commit(batch.event(once(6, "c")).event(once(7, "c"))).await.unwrap().event_sequences;
+    assert!(numbers[0] < numbers[1] && numbers[1] < numbers[2] && numbers[2] == numbers[3], "{numbers:?}");
+    store.note(once(8, "c")).unwrap();
+    store.note(event(1, "sandbox.resumed", TimeMs(9))).unwrap();
+    // Moves what was noted.
+    store.commit(Batch::new()).await.unwrap();
+    let times = async || {
+        let listing = store.list_events(&of("acme"), PAGE).await.unwrap();
+        assert_eq!(listing.total, listing.items.len() as u64);
+        listing.items.iter().map(|event| event.at.0).collect::<Vec<_>>()
+    };
+    assert_eq!(times().await, [1, 3, 5, 6, 9]);
+    // What was undone was not there.
+    store.put(record(1)).await.unwrap();
+    let refused = Batch::new().event(once(10, "d")).put(record(1));
+    assert!(matches!(store.commit(refused).await, Err(StoreError::Stale { .. })));
+    store.commit(Batch::new().event(once(11, "d"))).await.unwrap();
+    assert_eq!(times().await, [1, 3, 5, 6, 9, 11]);
+}

@@ -1,6 +1,28 @@
 //! Events of the store in memory, looked at one by one.
 
+use std::collections::BTreeMap;
+
 use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE};
+
+/// Numbers of the events that are there once, by what they have for it.
+#[derive(Debug, Default)]
+pub(super) struct Once(BTreeMap<String, u64>);
+
+impl Once {
+    pub(super) fn find(&self, once: Option<&String>) -> Option<u64> {
+        self.0.get(once?).copied()
+    }
+
+    pub(super) fn add(&mut self, once: Option<String>, sequence: u64) {
+        self.0.extend(once.map(|once| (once, sequence)));
+    }
+
+    /// Forgets those that are not among the events.
+    pub(super) fn keep(&mut self, events: &[Event]) {
+        let there = |sequence: &u64| events.binary_search_by_key(sequence, |event| event.sequence).is_ok();
+        self.0.retain(|_, sequence| there(sequence));
+    }
+}
 
 pub(super) fn list(events: &[Event], filter: &EventFilter, page: EventPage) -> EventListing {
     let fitting: Vec<&Event> = events.iter().filter(|event| fits(filter, event)).collect();
