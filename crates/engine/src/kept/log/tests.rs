@@ -59,6 +59,23 @@ fn what_is_written_is_there_for_the_next_daemon() {
     assert_eq!(read(&log, at(1, 0)), ([b"ne".to_vec(), b"two".to_vec()], vec![]));
 }
 
+/// Wherever in a segment the end comes to stand, also where it is what fills it.
+#[test]
+fn an_end_is_found_again_with_what_was_written_after_it() {
+    let end =
+        End { is_lost: false, exit_code: Some(0), signal: None, message: None, duration_ms: 1, at_ms: 2 };
+    let most = 16 * 1024;
+    for length in (700..1100).step_by(10) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::create(dir.path(), most).unwrap();
+        log.append(&[out(&vec![b'x'; length])], 1).unwrap();
+        log.append(&[Entry::Ended(end.clone())], 1).unwrap();
+        log.append(&[Entry::Told], 1).unwrap();
+        let told = Log::open(dir.path(), most).unwrap().told().clone();
+        assert_eq!((told.end.as_ref(), told.is_told), (Some(&end), true), "after {length} bytes");
+    }
+}
+
 #[test]
 fn a_torn_end_is_cut_and_written_over() {
     let dir = tempfile::tempdir().unwrap();
