@@ -1,6 +1,7 @@
 //! Executions that outlive their requests, on a fake host: what is said of them, what is read of them, and what becomes of them when
 //! links, sandboxes and daemons end.
 
+use std::path::Path;
 use std::time::Duration;
 
 use api::SandboxId;
@@ -462,6 +463,29 @@ fn a_log_is_bounded_and_a_reader_is_told_where_it_goes_on() {
         }
         assert_eq!(at.stdout, 8_000_000);
         world.is_clean().await;
+    });
+}
+
+/// One that is over and whose log cannot be read does not look complete.
+#[test]
+fn output_that_is_lost_is_a_gap_before_the_end() {
+    runtime().block_on(async {
+        for spoil in [|log: &Path| std::fs::remove_file(log), |log: &Path| std::fs::write(log, "no log")] {
+            let host = Host::new();
+            let world = host.open().await;
+            let id = world.create().await;
+            let execution = world.detach(&id, request("echo something")).await;
+            world.read(&id, &execution, BEGINNING).await;
+            spoil(&host.dir.path().join(format!("executions/{id}/{execution}/log.0000000000"))).unwrap();
+            let mut reader = world.engine.follow("test", &id, &execution, BEGINNING).await.unwrap();
+            let position = OutputPosition { stdout: 10, stderr: 0 };
+            assert_eq!(reader.next().await.unwrap(), Followed::Dropped { position });
+            assert!(matches!(reader.next().await, Ok(Followed::Ended(status)) if status.output == position));
+            // Who has seen all misses nothing.
+            let mut reader = world.engine.follow("test", &id, &execution, position).await.unwrap();
+            assert!(matches!(reader.next().await, Ok(Followed::Ended(_))));
+            world.is_clean().await;
+        }
     });
 }
 
