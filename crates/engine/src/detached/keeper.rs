@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_proto::Channel;
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
+use tokio::sync::{OwnedMutexGuard, oneshot, watch};
 
 use super::events;
 use crate::deadline::{AGENT_PATIENCE, Deadline};
 use crate::error::EngineError;
 use crate::handle::Permit;
 use crate::kept::book::{Executions, Reach};
-use crate::kept::execution::{Execution, Order, Progress};
+use crate::kept::execution::{Care, Execution, Order, Progress};
 use crate::kept::frame::Entry;
 use crate::kept::log::Log;
 use crate::kept::record::{End, remove_stdin_text, stdin_text};
@@ -43,7 +43,7 @@ pub struct Keeper {
     pub executions: Arc<Executions>,
     pub execution: Arc<Execution>,
     pub log: Option<Log>,
-    pub orders: mpsc::Receiver<Order>,
+    pub care: Care,
     pub status: watch::Receiver<Status>,
     /// Its place among the commands of its sandbox.
     pub permit: Option<Permit>,
@@ -86,6 +86,7 @@ impl Keeper {
     async fn keep(&mut self, started: Option<Kept>) -> Result<(), Stopped> {
         let told = self.execution.progress.borrow().told.clone();
         if let Some(end) = told.end {
+            self.care.turn = None;
             // The daemon before this one died between the end and its event.
             return self.tell(end).await;
         }
@@ -119,8 +120,8 @@ impl Keeper {
     }
 
     /// What is still to be fed, if there is any.
-    async fn text(&self) -> Option<Text> {
-        let turn = Arc::clone(&self.execution.writing).lock_owned().await;
+    async fn text(&mut self) -> Option<Text> {
+        let turn = self.care.turn.take()?;
         let dir = self.execution.dir.clone();
         let text = tokio::task::spawn_blocking(move || stdin_text(&dir)).await.ok()??;
         Some(Text { bytes: text.into(), _turn: turn })
@@ -202,7 +203,7 @@ impl Keeper {
                     *text = None;
                     self.all_fed(&input).await?;
                 }
-                Some(order) = self.orders.recv() => self.obey(order, &input).await?,
+                Some(order) = self.care.orders.recv() => self.obey(order, &input).await?,
             }
         }
     }

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use api::SandboxId;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-use super::execution::{Execution, Order};
+use super::execution::{Care, Execution};
 use super::log::Log;
 use super::record::Record;
 use crate::error::EngineError;
@@ -62,7 +62,7 @@ pub struct Executions {
 pub struct Found {
     pub execution: Arc<Execution>,
     pub log: Log,
-    pub orders: mpsc::Receiver<Order>,
+    pub care: Care,
 }
 
 /// Those of all sandboxes.
@@ -138,10 +138,10 @@ impl Executions {
                     continue;
                 }
             };
-            let (execution, orders) = Execution::new(record, dir, &log);
+            let (execution, care) = Execution::new(record, dir, &log);
             executions.add(&execution);
             if log.told().end.is_none() || !log.told().is_told {
-                let found = Found { execution, log, orders };
+                let found = Found { execution, log, care };
                 executions.found.lock().unwrap_or_else(PoisonError::into_inner).push(found);
             }
         }
