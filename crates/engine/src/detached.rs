@@ -6,6 +6,7 @@ mod events;
 mod keeper;
 mod reader;
 mod start;
+mod text;
 
 pub use attach::{Attachment, Input};
 pub use events::ended_with;

@@ -11,14 +11,17 @@
 //! command waits. When the daemon dies at whatever moment, the log says where the next one's keeper goes on.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use guest_proto::Channel;
-use tokio::sync::{OwnedMutexGuard, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::events;
+use super::text::Text;
 use crate::deadline::{AGENT_PATIENCE, Deadline};
 use crate::error::EngineError;
 use crate::handle::Permit;
@@ -26,7 +29,7 @@ use crate::kept::book::{Executions, Reach};
 use crate::kept::execution::{Care, Execution, Order, Progress};
 use crate::kept::frame::Entry;
 use crate::kept::log::Log;
-use crate::kept::record::{End, remove_stdin_text, stdin_text};
+use crate::kept::record::{End, remove_stdin_text};
 use crate::link::{CommandEvent, Kept, KeptInput, LinkError};
 use crate::shared::Shared;
 use crate::status::Status;
@@ -69,12 +72,6 @@ enum Line {
     Told,
 }
 
-/// What is fed first, and the right to write until it is.
-struct Text {
-    bytes: Bytes,
-    _turn: OwnedMutexGuard<()>,
-}
-
 impl Keeper {
     /// Keeps it to its end, or to that of the daemon.
     pub async fn run(mut self, started: Option<Kept>) {
@@ -90,7 +87,7 @@ impl Keeper {
             // The daemon before this one died between the end and its event.
             return self.tell(end).await;
         }
-        let mut text = self.text().await;
+        let mut text = self.text().await?;
         let mut is_told_of = started.is_some();
         let mut on = started.map(|kept| (kept, 0));
         loop {
@@ -120,11 +117,11 @@ impl Keeper {
     }
 
     /// What is still to be fed, if there is any.
-    async fn text(&mut self) -> Option<Text> {
-        let turn = self.care.turn.take()?;
-        let dir = self.execution.dir.clone();
-        let text = tokio::task::spawn_blocking(move || stdin_text(&dir)).await.ok()??;
-        Some(Text { bytes: text.into(), _turn: turn })
+    async fn text(&mut self) -> Result<Option<Text>, Stopped> {
+        let Some(turn) = self.care.turn.take() else { return Ok(None) };
+        let stopping = self.shared.stopping.clone();
+        let text = Text::open(self.execution.dir.clone(), turn);
+        stopping.run_until_cancelled(text).await.ok_or(Stopped)
     }
 
     /// Waits for a link on which the agent goes on with it.
@@ -174,7 +171,7 @@ impl Keeper {
             .ends_at_running_ms
             .map(|at| Deadline::at(input.killer(), self.status.clone(), self.shared.clock, at));
         let had_text = text.is_some();
-        let is_fed = text.as_ref().is_none_or(|text| fed_of(&text.bytes, fed) == text.bytes.len());
+        let is_fed = text.as_ref().is_none_or(|text| text.is_fed(fed));
         if is_fed {
             *text = None;
             if self.is_stdin_closed() {
@@ -185,9 +182,7 @@ impl Keeper {
             }
         }
         let stopping = self.shared.stopping.clone();
-        let feed = text.as_ref().map(|text| text.bytes.slice(fed_of(&text.bytes, fed)..));
-        let feeding = feed_all(input.clone(), feed);
-        tokio::pin!(feeding);
+        let mut feeding = pin!(OptionFuture::from(text.as_ref().map(|text| text.feed(input.clone(), fed))));
         loop {
             tokio::select! {
                 () = stopping.cancelled() => return Err(Stopped),
@@ -199,7 +194,7 @@ impl Keeper {
                     }
                     Came::Loss => return Ok(false),
                 },
-                () = &mut feeding, if text.is_some() => {
+                _ = &mut feeding, if text.is_some() => {
                     *text = None;
                     self.all_fed(&input).await?;
                 }
@@ -359,17 +354,4 @@ fn append(log: &mut Log, lines: &[Line], at_ms: u64) -> io::Result<()> {
     log.append(&entries, at_ms)?;
     // The agent forgets it now: it has to outlive a power loss as well.
     if ends { log.sync() } else { Ok(()) }
-}
-
-fn fed_of(text: &Bytes, fed: u64) -> usize {
-    usize::try_from(fed).unwrap_or(usize::MAX).min(text.len())
-}
-
-async fn feed_all(input: KeptInput, text: Option<Bytes>) {
-    if let Some(text) = text
-        && input.write_all(&text).await.is_err()
-    {
-        // It takes no more, or the link is lost: either is heard elsewhere, and this is not the end of the text.
-        std::future::pending::<()>().await;
-    }
 }

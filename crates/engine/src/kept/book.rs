@@ -193,7 +193,7 @@ impl Executions {
             .values()
             .filter(|execution| !execution.is_running())
             .map(|execution| {
-                let size = execution.progress.borrow().bytes;
+                let size = execution.progress.borrow().bytes + execution.record.bytes();
                 (execution.record.started_at_ms, execution.record.id.clone(), size)
             })
             .collect();

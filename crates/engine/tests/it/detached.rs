@@ -515,6 +515,47 @@ fn finished_ones_are_kept_up_to_a_number() {
     });
 }
 
+/// With what was asked for, as long as that may be.
+#[test]
+fn finished_ones_are_kept_up_to_a_size() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let small = DetachedSettings { total_bytes: 130_000, ..with_dir(&host.dir).detached };
+        let settings = EngineSettings { detached: small, ..settings() };
+        let world = World::over(host.driver.clone(), host.store.clone(), settings, START).await;
+        let id = world.create().await;
+        for _ in 0..6 {
+            let execution = world.detach(&id, request(&format!("echo {}", "x".repeat(40_000)))).await;
+            world.read(&id, &execution, BEGINNING).await;
+            pass(1000).await;
+        }
+        // One that had room, and the one that came after it.
+        assert_eq!(world.engine.executions("test", &id).await.unwrap().len(), 2);
+        world.is_clean().await;
+    });
+}
+
+#[test]
+fn a_long_text_comes_whole_over_links_that_break() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let world = host.open().await;
+        let id = world.create().await;
+        let text: String = (0..150_000).map(|n| format!("{n:06}\n")).collect();
+        let execution =
+            world.detach(&id, DetachedRequest { stdin: Some(text.clone()), ..request("cat") }).await;
+        for _ in 0..5 {
+            settle().await;
+            host.driver.hang_up(&id);
+            pass(3000).await;
+        }
+        let (bytes, status) = world.read(&id, &execution, BEGINNING).await;
+        assert!(bytes[0] == text.as_bytes(), "{} bytes of {}", bytes[0].len(), text.len());
+        assert_eq!(status.exit_code, Some(0));
+        world.is_clean().await;
+    });
+}
+
 #[test]
 fn hostile_agents_harm_nobody_but_their_own() {
     use driver::fake::Manner;
