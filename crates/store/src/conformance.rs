@@ -44,6 +44,7 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     events::notes_keep_their_place(make()).await;
     events::followers_are_woken(make()).await;
     events::what_is_there_once_is_not_kept_again(make()).await;
+    events::the_oldest_of_what_was_posted_goes(make()).await;
     purges::only_what_was_terminated_before_goes(make()).await;
     purges::many_go_in_one_call(make()).await;
     purges::events_without_a_sandbox_go_by_their_time(make()).await;

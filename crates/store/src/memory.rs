@@ -105,14 +105,17 @@ impl MemoryStore {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of the events after so many.
-    fn tell(&self, state: &State, before: usize) {
-        let told = state.tables.events[before..].iter().map(|event| Told {
+    /// Of the events after that one.
+    fn tell(&self, state: &State, before: u64) {
+        let new = state.tables.events.iter().rev().take_while(|event| event.sequence > before);
+        let told = new.map(|event| Told {
             account: event.account.clone(),
             sandbox: event.sandbox.clone(),
             sequence: event.sequence,
         });
-        self.shared.followers.tell(&told.collect::<Vec<_>>());
+        let mut told: Vec<_> = told.collect();
+        told.reverse();
+        self.shared.followers.tell(&told);
     }
 
     fn read(&self) -> Result<MutexGuard<'_, State>, StoreError> {
@@ -132,7 +135,7 @@ impl Store for MemoryStore {
         if let Some(fault) = state.faults.pop_front() {
             return Err(fault);
         }
-        let before = state.tables.events.len();
+        let before = state.tables.last_sequence;
         let committed = state.tables.apply_all(batch)?;
         state.commits += 1;
         self.tell(&state, before);
@@ -171,7 +174,7 @@ impl Store for MemoryStore {
     fn note(&self, event: NewEvent) -> Result<(), StoreError> {
         event.check()?;
         let mut state = self.read()?;
-        let before = state.tables.events.len();
+        let before = state.tables.last_sequence;
         state.tables.append(event);
         self.tell(&state, before);
         Ok(())
@@ -256,6 +259,7 @@ enum Undo {
     Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
     Key(String, Option<KeyRecord>),
     Answer(Place, Option<Remembered>),
+    Events(Vec<Event>),
     Nothing,
 }
 
@@ -284,6 +288,7 @@ impl Tables {
                         }
                         Undo::Key(id, before) => put_back(&mut self.keys, id, before),
                         Undo::Answer(place, before) => put_back(&mut self.remembered, place, before),
+                        Undo::Events(before) => self.events = before,
                         Undo::Nothing => {}
                     }
                 }
@@ -309,6 +314,7 @@ impl Tables {
                 let place = place(answer);
                 Undo::Answer(place.clone(), self.remembered.get(&place).cloned())
             }
+            Write::KeepPosted { .. } => Undo::Events(self.events.clone()),
             Write::AppendEvent(_) => Undo::Nothing,
         }
     }
@@ -321,6 +327,9 @@ impl Tables {
             Write::Remember(answer) => return self.remember(*answer),
             Write::DeleteSandbox(id) => {
                 self.sandboxes.remove(&id);
+            }
+            Write::KeepPosted { account, most_bytes } => {
+                events::keep_posted(&mut self.events, &account, most_bytes);
             }
             Write::AppendEvent(event) => committed.event_sequences.push(self.append(event)),
         }

@@ -4,7 +4,7 @@ use api::{SandboxConfig, SandboxId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::trouble::{Outcome, Trouble};
-use super::{keys, rows};
+use super::{keys, posted, rows};
 use crate::followers::Told;
 use crate::{Batch, Committed, NewEvent, SandboxRecord, StoreError, Write};
 
@@ -21,6 +21,7 @@ pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed>
                 };
                 committed.event_sequences.push(sequence);
             }
+            Write::KeepPosted { account, most_bytes } => posted::keep(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
             Write::Remember(answer) => keys::remember(connection, &answer)?,
