@@ -11,7 +11,7 @@ use engine::{
     Followed, TerminalSize,
 };
 use rules::OutputPosition;
-use store::MemoryStore;
+use store::{MemoryStore, Store};
 use tempfile::TempDir;
 
 use crate::world::{START, World, config, pass, runtime, settings, settle};
