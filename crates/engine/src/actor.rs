@@ -108,6 +108,7 @@ pub fn event(record: &SandboxRecord, kind: &str, data: serde_json::Value) -> New
         at,
         kind: kind.to_owned(),
         data,
+        once: None,
     }
 }
 

@@ -111,6 +111,7 @@ async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
         at: shared.clock.now(),
         kind: "sandbox.error".to_owned(),
         data: serde_json::json!({ "message": told(error) }),
+        once: None,
     };
     if let Err(error) = shared.store.commit(Batch::new().event(event)).await {
         tracing::error!(%error, "could not record that a sandbox failed to start");

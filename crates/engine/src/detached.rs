@@ -6,8 +6,10 @@ mod events;
 mod keeper;
 mod reader;
 mod start;
+mod text;
 
 pub use attach::{Attachment, Input};
+pub use events::ended_with;
 pub use keeper::Keeper;
 pub use reader::{Followed, OutputReader};
 pub use start::start;

@@ -174,6 +174,7 @@ impl Engine {
             at: self.shared.clock.now(),
             kind: kind.to_string(),
             data,
+            once: None,
         };
         self.shared.note(event);
     }

@@ -102,6 +102,7 @@ impl ExecEvents {
             at: self.shared.clock.now(),
             kind: kind.to_string(),
             data,
+            once: None,
         });
     }
 }

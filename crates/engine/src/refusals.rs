@@ -77,6 +77,7 @@ fn event(shared: &Shared, shares: &mut Shares, now: Instant, refusal: Refusal) -
         run: String::new(),
         kind: "network.refused".to_owned(),
         data,
+        once: None,
     })
 }
 

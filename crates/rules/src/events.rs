@@ -15,6 +15,8 @@ pub const SHOWN_COMMAND_BYTES: usize = 4096;
 /// Events in one post, and bytes of the JSON of one's data.
 pub const POSTED_MAX: usize = 100;
 pub const POSTED_DATA_BYTES: usize = 16 << 10;
+/// Of one account's posted events, what is kept; the oldest go.
+pub const POSTED_KEPT_BYTES: u64 = 256 << 20;
 /// More than there are kinds.
 const TYPES_MAX: usize = 50;
 

@@ -12,8 +12,8 @@ use rules::{HostOf, TimeMs, port_label};
 use store::ExposedPort;
 
 use crate::config::{self, Config};
-use places::Places;
 pub use places::{Full, Place};
+use places::{Most, Places};
 use secret::Secret;
 
 /// Connections through all ports together. Each may hold some hundred kilobytes for a reader that does not read.
@@ -62,7 +62,11 @@ impl Ports {
             public_port: if port == usual { String::new() } else { format!(":{port}") },
             own_names: config.http.tls_names.clone(),
             secret,
-            places: Places::new(own.max_connections, MAX_CONNECTIONS),
+            places: Places::new(Most {
+                of_sandbox: own.max_connections,
+                of_account: own.account_connections,
+                of_all: MAX_CONNECTIONS,
+            }),
             idle: Duration::from_secs(own.idle_seconds),
         }
     }
@@ -107,7 +111,7 @@ impl Ports {
     }
 
     /// Room for one more connection.
-    pub fn place(&self, id: &SandboxId) -> Result<Place, Full> {
-        self.places.take(id)
+    pub fn place(&self, account: &str, id: &SandboxId) -> Result<Place, Full> {
+        self.places.take(account, id)
     }
 }

@@ -117,9 +117,12 @@ async fn carry(
     if let Let::Redirect(response) = access::look(service, &exposure, &mut parts, &forwarded, asker).await? {
         return Ok(response);
     }
-    let place = service.ports.place(id).map_err(|full| match full {
+    let place = service.ports.place(&exposure.record.account, id).map_err(|full| match full {
         Full::Sandbox { most } => crowded(&format!(
             "{most} requests and connections go through the ports of this sandbox, which is the most"
+        )),
+        Full::Account { most } => crowded(&format!(
+            "{most} requests and connections go through the ports of this account, which is the most"
         )),
         Full::Service => ApiError::new(
             ErrorCode::ResourceExhausted,

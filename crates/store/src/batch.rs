@@ -16,6 +16,11 @@ pub enum Write {
     /// Removes a record, as after a failed start. Its events stay. No error if there is none.
     DeleteSandbox(SandboxId),
     AppendEvent(NewEvent),
+    /// Removes the oldest of the events that an account's clients posted while all of them take more than so many bytes.
+    KeepPosted {
+        account: String,
+        most_bytes: u64,
+    },
     /// Adds a key; [`StoreError::KeyTaken`] if there is one with its id or its hash.
     PutKey(Box<KeyRecord>),
     /// Revokes a key, for good. One that is revoked already stays as it is; [`StoreError::NoSuchKey`] if there is none.
@@ -37,6 +42,8 @@ pub struct NewEvent {
     pub at: TimeMs,
     pub kind: String,
     pub data: serde_json::Value,
+    /// Where there is an event with this text, whichever daemon told of it, that one stands and this one is none.
+    pub once: Option<String>,
 }
 
 /// Writes that take effect together, in their order, or not at all.
@@ -49,7 +56,7 @@ pub struct Batch {
 /// What a commit brought about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// The numbers of the batch's events, in its order.
+    /// The numbers of the batch's events, in its order. Of one that was there before, its number.
     pub event_sequences: Vec<u64>,
 }
 
@@ -109,7 +116,7 @@ impl Batch {
                     let reason = "its time is past the range of 63 bits";
                     return Err(StoreError::BadRow { what: "a revocation", reason });
                 }
-                Write::DeleteSandbox(_) | Write::RevokeKey { .. } => {}
+                Write::DeleteSandbox(_) | Write::RevokeKey { .. } | Write::KeepPosted { .. } => {}
             }
         }
         Ok(())

@@ -43,6 +43,8 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     events::totals_follow_what_goes(make()).await;
     events::notes_keep_their_place(make()).await;
     events::followers_are_woken(make()).await;
+    events::what_is_there_once_is_not_kept_again(make()).await;
+    events::the_oldest_of_what_was_posted_goes(make()).await;
     purges::only_what_was_terminated_before_goes(make()).await;
     purges::many_go_in_one_call(make()).await;
     purges::events_without_a_sandbox_go_by_their_time(make()).await;
@@ -114,7 +116,7 @@ pub fn terminated(record: &SandboxRecord, at: TimeMs) -> SandboxRecord {
 pub fn event(number: u32, kind: &str, at: TimeMs) -> NewEvent {
     let data = json!({ "text": "a\"b\\c\n\u{0}€", "number": number, "list": [1, null, true] });
     let (account, kind) = ("acme".to_owned(), kind.to_owned());
-    NewEvent { sandbox: id(number), account, run: String::new(), at, kind, data }
+    NewEvent { sandbox: id(number), account, run: String::new(), at, kind, data, once: None }
 }
 
 /// A key, different for each number.

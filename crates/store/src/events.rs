@@ -7,6 +7,12 @@ use rules::TimeMs;
 
 use crate::Event;
 
+/// What clients post, as `rules::is_posted` has it.
+pub(crate) const POSTED_KINDS: [&str; 5] =
+    ["agent.thinking", "agent.tool_call", "agent.tool_result", "agent.error", "cost.llm"];
+/// What an event takes beside its data, about.
+pub(crate) const POSTED_ROW_BYTES: u64 = 512;
+
 /// Events of one account that fit everything given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFilter {
@@ -55,4 +61,18 @@ pub struct EventListing {
 pub enum Topic {
     Account(String),
     Sandbox(SandboxId),
+}
+
+#[cfg(test)]
+mod tests {
+    use api::EventKind;
+
+    use super::*;
+
+    #[test]
+    fn posted_kinds_are_those_of_the_rules() {
+        for kind in EventKind::ALL {
+            assert_eq!(POSTED_KINDS.contains(&kind.as_str()), rules::is_posted(*kind), "{kind}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! A clone is the same store, so that a test can let an engine die and start another on what was committed.
 
 mod events;
+mod lists;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 use crate::followers::{Followers, Told};
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, MAX_PAGE,
-    NewEvent, Page, Remembered, SandboxRecord, SandboxSummary, Store, StoreError, Topic, Write,
+    NewEvent, Page, Remembered, SandboxRecord, Store, StoreError, Topic, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -44,6 +45,7 @@ struct Tables {
     /// With a number that says which was stored first.
     sandboxes: BTreeMap<SandboxId, (u64, SandboxRecord)>,
     events: Vec<Event>,
+    once: events::Once,
     last_row: u64,
     last_sequence: u64,
     keys: BTreeMap<String, KeyRecord>,
@@ -103,15 +105,17 @@ impl MemoryStore {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of the last events.
-    fn tell(&self, state: &State, count: usize) {
-        let events = &state.tables.events;
-        let told = events[events.len() - count..].iter().map(|event| Told {
+    /// Of the events after that one.
+    fn tell(&self, state: &State, before: u64) {
+        let new = state.tables.events.iter().rev().take_while(|event| event.sequence > before);
+        let told = new.map(|event| Told {
             account: event.account.clone(),
             sandbox: event.sandbox.clone(),
             sequence: event.sequence,
         });
-        self.shared.followers.tell(&told.collect::<Vec<_>>());
+        let mut told: Vec<_> = told.collect();
+        told.reverse();
+        self.shared.followers.tell(&told);
     }
 
     fn read(&self) -> Result<MutexGuard<'_, State>, StoreError> {
@@ -131,9 +135,10 @@ impl Store for MemoryStore {
         if let Some(fault) = state.faults.pop_front() {
             return Err(fault);
         }
+        let before = state.tables.last_sequence;
         let committed = state.tables.apply_all(batch)?;
         state.commits += 1;
-        self.tell(&state, committed.event_sequences.len());
+        self.tell(&state, before);
         Ok(committed)
     }
 
@@ -150,11 +155,12 @@ impl Store for MemoryStore {
     async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError> {
         let state = self.read()?;
         let mut fitting: Vec<_> =
-            state.tables.sandboxes.values().filter(|(_, record)| fits(filter, record)).collect();
+            state.tables.sandboxes.values().filter(|(_, record)| lists::fits(filter, record)).collect();
         fitting.sort_by_key(|(row, record)| std::cmp::Reverse((record.created_at, *row)));
         let limit = page.limit.min(MAX_PAGE) as usize;
         let offset = usize::try_from(page.offset).unwrap_or(usize::MAX);
-        let items = fitting.iter().skip(offset).take(limit).map(|(_, record)| summary(record)).collect();
+        let items =
+            fitting.iter().skip(offset).take(limit).map(|(_, record)| lists::summary(record)).collect();
         Ok(Listing { items, total: fitting.len() as u64 })
     }
 
@@ -168,8 +174,9 @@ impl Store for MemoryStore {
     fn note(&self, event: NewEvent) -> Result<(), StoreError> {
         event.check()?;
         let mut state = self.read()?;
+        let before = state.tables.last_sequence;
         state.tables.append(event);
-        self.tell(&state, 1);
+        self.tell(&state, before);
         Ok(())
     }
 
@@ -217,7 +224,7 @@ impl Store for MemoryStore {
 
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
         let mut state = self.read()?;
-        let Tables { sandboxes, events, .. } = &mut state.tables;
+        let Tables { sandboxes, events, once, .. } = &mut state.tables;
         let count = sandboxes.len();
         let mut gone = Vec::new();
         sandboxes.retain(|id, (_, record)| {
@@ -231,6 +238,7 @@ impl Store for MemoryStore {
             let orphaned = event.at < before && !sandboxes.contains_key(&event.sandbox);
             !(orphaned || gone.contains(&event.sandbox))
         });
+        once.keep(events);
         Ok((count - sandboxes.len()) as u64)
     }
 
@@ -251,6 +259,7 @@ enum Undo {
     Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
     Key(String, Option<KeyRecord>),
     Answer(Place, Option<Remembered>),
+    Events(Vec<Event>),
     Nothing,
 }
 
@@ -279,10 +288,12 @@ impl Tables {
                         }
                         Undo::Key(id, before) => put_back(&mut self.keys, id, before),
                         Undo::Answer(place, before) => put_back(&mut self.remembered, place, before),
+                        Undo::Events(before) => self.events = before,
                         Undo::Nothing => {}
                     }
                 }
                 self.events.truncate(events);
+                self.once.keep(&self.events);
                 (self.last_row, self.last_sequence, self.key_changes) = numbers;
                 return Err(error);
             }
@@ -303,6 +314,7 @@ impl Tables {
                 let place = place(answer);
                 Undo::Answer(place.clone(), self.remembered.get(&place).cloned())
             }
+            Write::KeepPosted { .. } => Undo::Events(self.events.clone()),
             Write::AppendEvent(_) => Undo::Nothing,
         }
     }
@@ -316,18 +328,25 @@ impl Tables {
             Write::DeleteSandbox(id) => {
                 self.sandboxes.remove(&id);
             }
-            Write::AppendEvent(event) => {
-                self.append(event);
-                committed.event_sequences.push(self.last_sequence);
+            Write::KeepPosted { account, most_bytes } => {
+                events::keep_posted(&mut self.events, &account, most_bytes);
             }
+            Write::AppendEvent(event) => committed.event_sequences.push(self.append(event)),
         }
         Ok(())
     }
 
-    fn append(&mut self, event: NewEvent) {
-        let NewEvent { sandbox, account, run, at, kind, data } = event;
+    /// Answers its number, or that of the one that stands for it.
+    fn append(&mut self, event: NewEvent) -> u64 {
+        if let Some(sequence) = self.once.find(event.once.as_ref()) {
+            return sequence;
+        }
+        let NewEvent { sandbox, account, run, at, kind, data, once } = event;
         self.last_sequence += 1;
-        self.events.push(Event { sequence: self.last_sequence, sandbox, account, run, at, kind, data });
+        let sequence = self.last_sequence;
+        self.once.add(once, sequence);
+        self.events.push(Event { sequence, sandbox, account, run, at, kind, data });
+        sequence
     }
 
     fn put_key(&mut self, key: KeyRecord) -> Result<(), StoreError> {
@@ -372,25 +391,5 @@ impl Tables {
         self.last_row = self.last_row.max(row);
         self.sandboxes.insert(id, (row, record));
         Ok(())
-    }
-}
-
-fn fits(filter: &Filter, record: &SandboxRecord) -> bool {
-    record.account == filter.account
-        && filter.state.is_none_or(|state| state == record.state)
-        && filter.image.as_ref().is_none_or(|image| *image == record.config.image)
-        && filter.metadata.iter().all(|(key, value)| record.config.metadata.get(key) == Some(value))
-}
-
-fn summary(record: &SandboxRecord) -> SandboxSummary {
-    SandboxSummary {
-        id: record.id.clone(),
-        state: record.state,
-        image: record.config.image.clone(),
-        resources: record.config.resources,
-        created_at: record.created_at,
-        started_at: record.started_at,
-        paused_at: record.paused_at,
-        terminated_at: record.terminated_at,
     }
 }

@@ -18,6 +18,7 @@ mod journal;
 mod keys;
 mod list;
 mod noter;
+mod posted;
 mod purge;
 mod read;
 mod readers;

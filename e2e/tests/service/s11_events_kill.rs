@@ -16,6 +16,8 @@ use crate::s11_events::{EVENTS, all, of};
 use crate::{SANDBOXES, at, small, text, until, verb};
 
 const WORKERS: u32 = 3;
+/// In the text of commands that outlive their requests.
+const DETACHED: &str = "detached";
 
 /// What was answered, by what it has to have left: kind, sandbox and, of commands and posts, what they said.
 type Answered = Arc<Mutex<Vec<(String, String, String)>>>;
@@ -50,6 +52,7 @@ async fn a_follower_misses_nothing_and_hears_nothing_twice() {
         service.boot().await.unwrap();
     }
     let client = client.apart();
+    end_all(&client).await;
     // The last thing that happens, so that all before it can be seen.
     let answer = client.post(SANDBOXES, &small()).await.unwrap().is(201).unwrap();
     let last = text(&answer["id"]);
@@ -106,6 +109,31 @@ fn check(seen: &Seen, listed: &[Value], answered: &[(String, String, String)]) {
     for what in found.keys().filter(|what| what.0 == "exec.completed") {
         assert!(started.contains(&what.2), "{what:?} was not started");
     }
+    // Whoever was there at its beginning and its end, a detached one has one of each.
+    for (_, sandbox, said) in
+        found.keys().filter(|what| what.0 == "exec.started" && what.2.contains(DETACHED))
+    {
+        let of =
+            |kind: &str| found.get(&(kind.to_owned(), sandbox.clone(), said.clone())).copied().unwrap_or(0);
+        assert_eq!(of("exec.completed") + of("exec.error"), 1, "{said:?} in {sandbox}");
+    }
+}
+
+/// With a sandbox ends what still runs in it.
+async fn end_all(client: &Client) {
+    loop {
+        let mut ended = 0;
+        for state in ["running", "paused"] {
+            let page = client.get(&format!("{SANDBOXES}?limit=100&state={state}")).await.unwrap();
+            for sandbox in page.is(200).unwrap()["data"].as_array().unwrap() {
+                client.delete(&at(&text(&sandbox["id"]))).await.unwrap().is(200).unwrap();
+                ended += 1;
+            }
+        }
+        if ended == 0 {
+            return;
+        }
+    }
 }
 
 /// Follows from the first event on, over as many connections as it takes.
@@ -141,10 +169,18 @@ async fn work(client: Client, answered: Answered, name: String) {
     let note = |kind: &str, id: &str, said: &str| {
         answered.lock().unwrap().push((kind.to_owned(), id.to_owned(), said.to_owned()));
     };
+    let detached = async |id: &str, command: &str| {
+        let body = json!({ "command": command, "detached": true });
+        let answer = client.post(&verb(id, "execute"), &body).await.ok()?.is(201).unwrap();
+        note("exec.started", id, command);
+        Some(format!("{}/executions/{}", at(id), text(&answer["executionId"])))
+    };
     let Ok(answer) = client.post(SANDBOXES, &small()).await else { return };
     let id = text(&answer.is(201).unwrap()["id"]);
     note("sandbox.created", &id, "");
     note("sandbox.started", &id, "");
+    // It goes on to the end of the sandbox.
+    let Some(_) = detached(&id, &format!("sleep 1000; true {DETACHED} {name}")).await else { return };
     for turn in 0.. {
         for part in 0..3 {
             let command = format!("true {name}-{turn}-{part}");
@@ -154,6 +190,16 @@ async fn work(client: Client, answered: Answered, name: String) {
             answer.is(200).unwrap();
             note("exec.started", &id, &command);
             note("exec.completed", &id, &command);
+        }
+        let command = format!("sleep 0.0{turn}; true {DETACHED} {name}-{turn}");
+        let Some(execution) = detached(&id, &command).await else { return };
+        loop {
+            let Ok(answer) = client.get(&execution).await else { return };
+            if answer.is(200).unwrap()["state"] == "exited" {
+                note("exec.completed", &id, &command);
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let said = format!("{name}-{turn}");
         let body = json!({ "type": "agent.thinking", "runId": "run", "data": { "said": said } });

@@ -147,7 +147,7 @@ impl Actor {
 
     /// Executions that another daemon left running are in the care of this one now, and hold their places.
     pub(super) fn keep_found(&mut self) {
-        for Found { execution, log, orders } in self.executions.take_found() {
+        for Found { execution, log, care } in self.executions.take_found() {
             let permit = execution.is_running().then(|| {
                 self.slots.found();
                 self.permit(if execution.record.terminal.is_some() { Work::Terminal } else { Work::Command })
@@ -157,7 +157,7 @@ impl Actor {
                 executions: Arc::clone(&self.executions),
                 execution,
                 log: Some(log),
-                orders,
+                care,
                 status: self.status.subscribe(),
                 permit,
             };

@@ -7,10 +7,12 @@ use api::SandboxState;
 use driver::Presence;
 use rules::{Hold, Operation, decide};
 use serde_json::json;
+use store::NewEvent;
 use tokio::time::Instant;
 
-use super::{Actor, Phase};
+use super::{Actor, Phase, event};
 use crate::agent_start::{FIRST_REACH, REACH_AGAIN, SETUP_PATIENCE, reach};
+use crate::detached::ended_with;
 use crate::error::EngineError;
 use crate::link::{Agent, LinkError};
 use crate::network::{guest, plug};
@@ -200,7 +202,9 @@ impl Actor {
         next.ports.clear();
         let total_runtime_ms = next.accounting.terminated(now);
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
-        self.commit(next, "sandbox.terminated", data, now).await?;
+        let mut events = ended_with(&next, &self.executions, now);
+        events.push(NewEvent { at: now, ..event(&next, "sandbox.terminated", data) });
+        self.commit_events(next, events, now).await?;
         self.shared.counters.terminated(reason);
         if let Err(error) = self.shared.driver.kill(self.id()).await {
             tracing::error!(id = %self.id(), %error, "could not kill a terminated sandbox at once; its removal tries again");

@@ -1,33 +1,82 @@
-//! The events of a detached execution: the same as of any command. They are noted by whichever daemon is there.
-
-use std::sync::Arc;
+//! The events of a detached execution: the same as of any command. They are told by whichever daemon is there, and each is there
+//! once, however often it is told: so who died in the very moment of one leaves neither none nor two.
 
 use api::{EventKind, RunId};
+use guest_proto::Exit;
+use rules::{Ended, TimeMs};
 use serde_json::{Value, json};
-use store::{NewEvent, SandboxRecord};
+use store::{MAX_WRITES, NewEvent, SandboxRecord};
 
+use crate::kept::book::Executions;
 use crate::kept::log::Told;
 use crate::kept::record::{End, Record};
 use crate::shared::Shared;
 
-pub fn started(shared: &Shared, sandbox: &Arc<SandboxRecord>, record: &Record) {
-    note(shared, sandbox, record, EventKind::ExecStarted, command(record));
+/// Of the writes of one commit, left to the others.
+const OTHERS: usize = 16;
+
+pub fn started(shared: &Shared, sandbox: &SandboxRecord, record: &Record) {
+    let (at, data) = (TimeMs(record.started_at_ms), command(record));
+    shared.note(event(sandbox, record, EventKind::ExecStarted, at, data));
 }
 
 /// How it ended, or that nobody knows.
-pub fn ended(shared: &Shared, sandbox: &Arc<SandboxRecord>, record: &Record, told: &Told, end: &End) {
+pub fn ended(shared: &Shared, sandbox: &SandboxRecord, record: &Record, told: &Told, end: &End) {
+    shared.note(end_of(sandbox, record, told, end));
+}
+
+/// The ends of those that end with their sandbox, and of those that are over and not told of, for the commit of its end: after it
+/// nothing of them is left that a daemon could find.
+pub fn ended_with(sandbox: &SandboxRecord, executions: &Executions, now: TimeMs) -> Vec<NewEvent> {
+    let untold = executions.untold();
+    let ends = untold.iter().take(MAX_WRITES - OTHERS).map(|execution| {
+        let told = execution.progress.borrow().told.clone();
+        let end = told.end.clone().unwrap_or_else(|| killed(&execution.record, now));
+        end_of(sandbox, &execution.record, &told, &end)
+    });
+    ends.collect()
+}
+
+/// The end of what was killed with its sandbox.
+pub fn killed(record: &Record, now: TimeMs) -> End {
+    let (exit_code, signal) = outcome(rules::Command::Ended(Ended::Signalled { signal: 9 }));
+    let duration_ms = now.0.saturating_sub(record.started_at_ms);
+    End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
+}
+
+/// What an agent said of an end.
+pub fn exited(exit: Exit, duration_us: u64, is_timed_out: bool, now: TimeMs) -> End {
+    let (exit_code, signal) = outcome(match exit {
+        Exit::Signal(9) if is_timed_out => rules::Command::TimedOut,
+        Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
+        Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
+    });
+    let duration_ms = duration_us.div_ceil(1000);
+    End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
+}
+
+fn outcome(seen: rules::Command) -> (Option<i32>, Option<String>) {
+    match rules::outcome(seen) {
+        Ok(outcome) => (outcome.exit_code, outcome.signal.map(std::borrow::Cow::into_owned)),
+        // Only of what never started.
+        Err(_) => (None, None),
+    }
+}
+
+fn end_of(sandbox: &SandboxRecord, record: &Record, told: &Told, end: &End) -> NewEvent {
     let mut data = command(record);
+    let at = TimeMs(end.at_ms);
     let never_started = end.exit_code.is_none() && end.signal.is_none();
     if end.is_lost || never_started {
         data["message"] = json!(end.message.as_deref().unwrap_or_default());
-        return note(shared, sandbox, record, EventKind::ExecError, data);
+        return event(sandbox, record, EventKind::ExecError, at, data);
     }
     data["durationMs"] = json!(end.duration_ms);
     data["exitCode"] = json!(end.exit_code);
     data["signal"] = json!(end.signal);
     data["stdoutBytes"] = json!(told.printed.stdout);
     data["stderrBytes"] = json!(told.printed.stderr);
-    note(shared, sandbox, record, EventKind::ExecCompleted, data);
+    event(sandbox, record, EventKind::ExecCompleted, at, data)
 }
 
 fn command(record: &Record) -> Value {
@@ -39,13 +88,16 @@ fn command(record: &Record) -> Value {
     data
 }
 
-fn note(shared: &Shared, sandbox: &Arc<SandboxRecord>, record: &Record, kind: EventKind, data: Value) {
-    shared.note(NewEvent {
+fn event(sandbox: &SandboxRecord, record: &Record, kind: EventKind, at: TimeMs, data: Value) -> NewEvent {
+    // One beginning and one end, of whatever kind.
+    let part = if kind == EventKind::ExecStarted { "started" } else { "ended" };
+    NewEvent {
         sandbox: sandbox.id.clone(),
         account: sandbox.account.clone(),
         run: record.run_id.as_ref().map(RunId::as_str).unwrap_or_default().to_owned(),
-        at: shared.clock.now(),
+        at,
         kind: kind.to_string(),
         data,
-    });
+        once: Some(format!("{} {part}", record.id)),
+    }
 }

@@ -11,23 +11,25 @@
 //! command waits. When the daemon dies at whatever moment, the log says where the next one's keeper goes on.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use guest_proto::{Channel, Exit};
-use rules::Ended;
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
+use futures_util::future::OptionFuture;
+use guest_proto::Channel;
+use tokio::sync::{oneshot, watch};
 
 use super::events;
+use super::text::Text;
 use crate::deadline::{AGENT_PATIENCE, Deadline};
 use crate::error::EngineError;
 use crate::handle::Permit;
 use crate::kept::book::{Executions, Reach};
-use crate::kept::execution::{Execution, Order, Progress};
+use crate::kept::execution::{Care, Execution, Order, Progress};
 use crate::kept::frame::Entry;
 use crate::kept::log::Log;
-use crate::kept::record::{End, remove_stdin_text, stdin_text};
+use crate::kept::record::{End, remove_stdin_text};
 use crate::link::{CommandEvent, Kept, KeptInput, LinkError};
 use crate::shared::Shared;
 use crate::status::Status;
@@ -44,7 +46,7 @@ pub struct Keeper {
     pub executions: Arc<Executions>,
     pub execution: Arc<Execution>,
     pub log: Option<Log>,
-    pub orders: mpsc::Receiver<Order>,
+    pub care: Care,
     pub status: watch::Receiver<Status>,
     /// Its place among the commands of its sandbox.
     pub permit: Option<Permit>,
@@ -70,12 +72,6 @@ enum Line {
     Told,
 }
 
-/// What is fed first, and the right to write until it is.
-struct Text {
-    bytes: Bytes,
-    _turn: OwnedMutexGuard<()>,
-}
-
 impl Keeper {
     /// Keeps it to its end, or to that of the daemon.
     pub async fn run(mut self, started: Option<Kept>) {
@@ -87,16 +83,25 @@ impl Keeper {
     async fn keep(&mut self, started: Option<Kept>) -> Result<(), Stopped> {
         let told = self.execution.progress.borrow().told.clone();
         if let Some(end) = told.end {
+            self.care.turn = None;
             // The daemon before this one died between the end and its event.
             return self.tell(end).await;
         }
-        let mut text = self.text().await;
+        let mut text = self.text().await?;
+        let mut is_told_of = started.is_some();
         let mut on = started.map(|kept| (kept, 0));
         loop {
             let (kept, fed) = match on.take() {
                 Some(on) => on,
                 None => match self.taken().await? {
-                    Taken::On(kept, fed) => (kept, fed),
+                    Taken::On(kept, fed) => {
+                        if !std::mem::replace(&mut is_told_of, true) {
+                            // It started, and the daemon that started it may have died before it said so.
+                            let sandbox = Arc::clone(&self.status.borrow().record);
+                            events::started(&self.shared, &sandbox, &self.execution.record);
+                        }
+                        (kept, fed)
+                    }
                     Taken::Lost(why) => return self.end(self.lost(why)).await,
                     Taken::Terminated => {
                         self.terminated();
@@ -112,11 +117,11 @@ impl Keeper {
     }
 
     /// What is still to be fed, if there is any.
-    async fn text(&self) -> Option<Text> {
-        let turn = Arc::clone(&self.execution.writing).lock_owned().await;
-        let dir = self.execution.dir.clone();
-        let text = tokio::task::spawn_blocking(move || stdin_text(&dir)).await.ok()??;
-        Some(Text { bytes: text.into(), _turn: turn })
+    async fn text(&mut self) -> Result<Option<Text>, Stopped> {
+        let Some(turn) = self.care.turn.take() else { return Ok(None) };
+        let stopping = self.shared.stopping.clone();
+        let text = Text::open(self.execution.dir.clone(), turn);
+        stopping.run_until_cancelled(text).await.ok_or(Stopped)
     }
 
     /// Waits for a link on which the agent goes on with it.
@@ -166,7 +171,7 @@ impl Keeper {
             .ends_at_running_ms
             .map(|at| Deadline::at(input.killer(), self.status.clone(), self.shared.clock, at));
         let had_text = text.is_some();
-        let is_fed = text.as_ref().is_none_or(|text| fed_of(&text.bytes, fed) == text.bytes.len());
+        let is_fed = text.as_ref().is_none_or(|text| text.is_fed(fed));
         if is_fed {
             *text = None;
             if self.is_stdin_closed() {
@@ -177,9 +182,7 @@ impl Keeper {
             }
         }
         let stopping = self.shared.stopping.clone();
-        let feed = text.as_ref().map(|text| text.bytes.slice(fed_of(&text.bytes, fed)..));
-        let feeding = feed_all(input.clone(), feed);
-        tokio::pin!(feeding);
+        let mut feeding = pin!(OptionFuture::from(text.as_ref().map(|text| text.feed(input.clone(), fed))));
         loop {
             tokio::select! {
                 () = stopping.cancelled() => return Err(Stopped),
@@ -191,11 +194,11 @@ impl Keeper {
                     }
                     Came::Loss => return Ok(false),
                 },
-                () = &mut feeding, if text.is_some() => {
+                _ = &mut feeding, if text.is_some() => {
                     *text = None;
                     self.all_fed(&input).await?;
                 }
-                Some(order) = self.orders.recv() => self.obey(order, &input).await?,
+                Some(order) = self.care.orders.recv() => self.obey(order, &input).await?,
             }
         }
     }
@@ -223,7 +226,7 @@ impl Keeper {
         match last {
             Some(CommandEvent::Exited { exit, duration_us }) => {
                 let is_timed_out = deadline.is_some_and(Deadline::is_over);
-                self.end(self.exited(exit, duration_us, is_timed_out)).await?;
+                self.end(events::exited(exit, duration_us, is_timed_out, self.shared.clock.now())).await?;
                 Ok(Came::End)
             }
             Some(CommandEvent::Lost) => Ok(Came::Loss),
@@ -262,27 +265,6 @@ impl Keeper {
         Ok(())
     }
 
-    fn exited(&self, exit: Exit, duration_us: u64, is_timed_out: bool) -> End {
-        let seen = match exit {
-            Exit::Signal(9) if is_timed_out => rules::Command::TimedOut,
-            Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
-            Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
-        };
-        let (exit_code, signal) = match rules::outcome(seen) {
-            Ok(outcome) => (outcome.exit_code, outcome.signal.map(std::borrow::Cow::into_owned)),
-            // Only of what never started.
-            Err(_) => (None, None),
-        };
-        End {
-            is_lost: false,
-            exit_code,
-            signal,
-            message: None,
-            duration_ms: duration_us.div_ceil(1000),
-            at_ms: self.shared.clock.now().0,
-        }
-    }
-
     fn lost(&self, why: &str) -> End {
         let message = Some(why.to_owned());
         let at_ms = self.shared.clock.now().0;
@@ -291,10 +273,7 @@ impl Keeper {
 
     /// It was killed with its sandbox, and all that was written of it goes.
     fn terminated(&mut self) {
-        let at_ms = self.shared.clock.now().0;
-        let duration_ms = at_ms.saturating_sub(self.execution.record.started_at_ms);
-        let End { exit_code, signal, .. } = self.exited(Exit::Signal(9), 0, false);
-        let end = End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms };
+        let end = events::killed(&self.execution.record, self.shared.clock.now());
         let told = self.execution.progress.borrow().told.clone();
         events::ended(&self.shared, &self.status.borrow().record, &self.execution.record, &told, &end);
         self.permit = None;
@@ -375,17 +354,4 @@ fn append(log: &mut Log, lines: &[Line], at_ms: u64) -> io::Result<()> {
     log.append(&entries, at_ms)?;
     // The agent forgets it now: it has to outlive a power loss as well.
     if ends { log.sync() } else { Ok(()) }
-}
-
-fn fed_of(text: &Bytes, fed: u64) -> usize {
-    usize::try_from(fed).unwrap_or(usize::MAX).min(text.len())
-}
-
-async fn feed_all(input: KeptInput, text: Option<Bytes>) {
-    if let Some(text) = text
-        && input.write_all(&text).await.is_err()
-    {
-        // It takes no more, or the link is lost: either is heard elsewhere, and this is not the end of the text.
-        std::future::pending::<()>().await;
-    }
 }

@@ -125,8 +125,13 @@ impl OutputReader {
                 self.ready = found;
                 Ok(())
             }
-            // With its sandbox all of it went, or it was given up to make room for others.
-            Err(_) if self.progress.borrow().told.end.is_some() => {
+            // With its sandbox all of it went, or it was given up to make room for others, or it is damaged. Nothing more comes:
+            // its reader is told of what it misses.
+            Err(error) if self.progress.borrow().told.end.is_some() => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::error!(id = %self.execution.record.id, %error, "could not read what an execution printed");
+                }
+                self.ready.extend(cursor.rest_up_to(self.progress.borrow().told.printed));
                 self.place = Place::Nowhere;
                 Ok(())
             }

@@ -149,7 +149,7 @@ fn keep(
     kept: Option<crate::link::Kept>,
 ) -> ExecutionStatus {
     let Draft { record, dir, log } = draft;
-    let (execution, orders) = Execution::new(record, dir, &log);
+    let (execution, care) = Execution::new(record, dir, &log);
     executions.add(&execution);
     let now = execution.status();
     let keeper = Keeper {
@@ -157,7 +157,7 @@ fn keep(
         executions: Arc::clone(executions),
         execution,
         log: Some(log),
-        orders,
+        care,
         status,
         permit: Some(permit),
     };

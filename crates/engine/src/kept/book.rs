@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use api::SandboxId;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-use super::execution::{Execution, Order};
+use super::execution::{Care, Execution};
 use super::log::Log;
 use super::record::Record;
 use crate::error::EngineError;
@@ -62,7 +62,7 @@ pub struct Executions {
 pub struct Found {
     pub execution: Arc<Execution>,
     pub log: Log,
-    pub orders: mpsc::Receiver<Order>,
+    pub care: Care,
 }
 
 /// Those of all sandboxes.
@@ -138,10 +138,10 @@ impl Executions {
                     continue;
                 }
             };
-            let (execution, orders) = Execution::new(record, dir, &log);
+            let (execution, care) = Execution::new(record, dir, &log);
             executions.add(&execution);
             if log.told().end.is_none() || !log.told().is_told {
-                let found = Found { execution, log, orders };
+                let found = Found { execution, log, care };
                 executions.found.lock().unwrap_or_else(PoisonError::into_inner).push(found);
             }
         }
@@ -163,6 +163,12 @@ impl Executions {
 
     pub fn find(&self, id: &ExecutionId) -> Result<Arc<Execution>, EngineError> {
         self.list().get(id).cloned().ok_or_else(|| EngineError::NoSuchExecution { id: id.clone() })
+    }
+
+    /// Those whose end is not noted.
+    pub fn untold(&self) -> Vec<Arc<Execution>> {
+        let list = self.list();
+        list.values().filter(|execution| !execution.progress.borrow().told.is_told).cloned().collect()
     }
 
     /// Newest first.
@@ -187,7 +193,7 @@ impl Executions {
             .values()
             .filter(|execution| !execution.is_running())
             .map(|execution| {
-                let size = execution.progress.borrow().bytes;
+                let size = execution.progress.borrow().bytes + execution.record.bytes();
                 (execution.record.started_at_ms, execution.record.id.clone(), size)
             })
             .collect();

@@ -1,7 +1,7 @@
 //! A place in a log, and reading on from it. Blocking; called by `reader` on threads that may wait.
 //!
 //! It looks no further than it is told that the log reaches. A segment that was given up meanwhile is read to its end by who has it
-//! open; who does not goes on with the oldest that is there, and says so.
+//! open; who does not goes on with the oldest that is there, and says so. So does who finds a part of it damaged.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -47,6 +47,12 @@ impl Cursor {
         Self { dir, open: None, seen }
     }
 
+    /// What is said of the rest where it cannot be read: nothing if there is none.
+    pub fn rest_up_to(&self, printed: OutputPosition) -> Option<Found> {
+        let position = self.seen.max(printed);
+        (position != self.seen).then_some(Found::Dropped { position })
+    }
+
     /// Whether all is read, up to where the log reaches.
     pub fn is_at(&self, reach: (u64, u64)) -> bool {
         self.open.as_ref().is_some_and(|open| (open.number, open.offset) >= reach)
@@ -58,7 +64,7 @@ impl Cursor {
         while found.is_empty() && !self.is_at(reach) {
             match self.open.take() {
                 None => self.enter(segments, &mut found)?,
-                Some(open) => self.read_segment(open, reach, &mut found)?,
+                Some(open) => self.read_segment(open, segments, reach, &mut found)?,
             }
         }
         Ok(found)
@@ -68,9 +74,17 @@ impl Cursor {
     fn enter(&mut self, segments: &[Segment], found: &mut VecDeque<Found>) -> io::Result<()> {
         let known =
             segments.iter().rev().find(|segment| self.seen.covers(segment.start)).or(segments.first());
-        for segment in
-            segments.iter().skip_while(|segment| known.is_some_and(|known| segment.number < known.number))
-        {
+        self.enter_from(segments, known.map_or(0, |known| known.number), found)
+    }
+
+    /// Goes to the first segment with this number or a later one that is still there.
+    fn enter_from(
+        &mut self,
+        segments: &[Segment],
+        number: u64,
+        found: &mut VecDeque<Found>,
+    ) -> io::Result<()> {
+        for segment in segments.iter().skip_while(|segment| segment.number < number) {
             if self.try_enter(segment.number, segment.start, found)? {
                 return Ok(());
             }
@@ -101,6 +115,7 @@ impl Cursor {
     fn read_segment(
         &mut self,
         mut open: Open,
+        segments: &[Segment],
         reach: (u64, u64),
         found: &mut VecDeque<Found>,
     ) -> io::Result<()> {
@@ -110,9 +125,8 @@ impl Cursor {
         let whole = self.take(&bytes[..read], &mut open.at, found);
         open.offset += whole as u64;
         if whole == 0 && open.number < reach.0 {
-            // Nothing more comes in this one. What comes next may be gone already: then `enter` finds where to go on.
-            self.try_enter(open.number + 1, open.at, found)?;
-            return Ok(());
+            // Nothing more comes in this one, at its end or where it is damaged. The next knows where it begins.
+            return self.enter_from(segments, open.number + 1, found);
         }
         if whole == 0 {
             return Err(io::Error::new(ErrorKind::InvalidData, "the log of an execution is damaged"));

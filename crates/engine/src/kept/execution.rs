@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rules::TimeMs;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 
 use super::log::{Log, Segment, Told};
 use super::record::{End, Record};
@@ -38,6 +38,13 @@ pub enum Order {
     Resize(TerminalSize, oneshot::Sender<Result<(), EngineError>>),
 }
 
+/// What its keeper alone has.
+pub struct Care {
+    pub orders: mpsc::Receiver<Order>,
+    /// The first turn at its stdin, for the text that it began with: whoever writes comes after it.
+    pub turn: Option<OwnedMutexGuard<()>>,
+}
+
 pub struct Execution {
     pub record: Record,
     pub dir: PathBuf,
@@ -50,17 +57,20 @@ pub struct Execution {
 }
 
 impl Execution {
-    pub fn new(record: Record, dir: PathBuf, log: &Log) -> (Arc<Self>, mpsc::Receiver<Order>) {
+    pub fn new(record: Record, dir: PathBuf, log: &Log) -> (Arc<Self>, Care) {
         let (orders, to_keeper) = mpsc::channel(ORDERS);
+        let writing = Arc::new(tokio::sync::Mutex::default());
+        // Nobody knows of it yet, so it is free.
+        let turn = Arc::clone(&writing).try_lock_owned().ok();
         let execution = Self {
             record,
             dir,
             progress: watch::Sender::new(Progress::of(log)),
             input: watch::Sender::new(None),
-            writing: Arc::default(),
+            writing,
             orders,
         };
-        (Arc::new(execution), to_keeper)
+        (Arc::new(execution), Care { orders: to_keeper, turn })
     }
 
     pub fn is_running(&self) -> bool {
@@ -115,5 +125,34 @@ fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
         duration_ms: end.as_ref().filter(|end| !end.is_lost).map(|end| end.duration_ms),
         output: *printed,
         oldest: progress.segments.first().map_or(*printed, |oldest| oldest.start),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executions::ExecutionId;
+
+    #[test]
+    fn nobody_writes_before_its_keeper_had_its_turn() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = Record {
+            id: ExecutionId::random(),
+            op: 1,
+            command: "cat".to_owned(),
+            cwd: None,
+            run_id: None,
+            terminal: None,
+            timeout_ms: None,
+            ends_at_running_ms: None,
+            open_stdin: true,
+            has_stdin: true,
+            started_at_ms: 1,
+        };
+        let log = Log::create(dir.path(), 1 << 20).unwrap();
+        let (execution, care) = Execution::new(record, dir.path().to_owned(), &log);
+        assert!(execution.writing.try_lock().is_err());
+        drop(care.turn);
+        assert!(execution.writing.try_lock().is_ok());
     }
 }

@@ -140,7 +140,8 @@ impl Log {
     /// Begins another segment where the last is full, and gives the oldest up where there is too much.
     fn roll(&mut self, at_ms: u64) -> io::Result<()> {
         let Some(last) = self.segments.back() else { return Ok(()) };
-        if last.bytes < self.most_bytes / PARTS {
+        // What comes after the end stays with it: who opens the log again looks at the last segment alone.
+        if last.bytes < self.most_bytes / PARTS || self.told.end.is_some() {
             return Ok(());
         }
         let (file, segment) = begin(&self.dir, last.number + 1, &self.told, at_ms)?;

@@ -1,6 +1,7 @@
 //! Executions that outlive their requests, on a fake host: what is said of them, what is read of them, and what becomes of them when
 //! links, sandboxes and daemons end.
 
+use std::path::Path;
 use std::time::Duration;
 
 use api::SandboxId;
@@ -10,7 +11,7 @@ use engine::{
     Followed, TerminalSize,
 };
 use rules::OutputPosition;
-use store::MemoryStore;
+use store::{MemoryStore, Store};
 use tempfile::TempDir;
 
 use crate::world::{START, World, config, pass, runtime, settings, settle};
@@ -341,6 +342,49 @@ fn what_ended_while_no_daemon_was_there_is_told_to_the_next() {
     });
 }
 
+/// Bytes of the last entry of a log, which says that the event of the end is noted.
+const TOLD: u64 = 17;
+
+#[test]
+fn the_death_of_a_daemon_in_the_moment_of_an_event_neither_loses_nor_doubles_it() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let world = host.open().await;
+        let id = world.create().await;
+        let count = async |world: &World, kind: &str| {
+            settle().await;
+            world.kinds(&id).await.iter().filter(|found| *found == kind).count()
+        };
+        // As though the daemon had died before it told of the start.
+        host.store.close().await;
+        world.detach(&id, request("sleep 1000")).await;
+        host.store.open_again();
+        let over = world.detach(&id, request("echo over")).await;
+        world.read(&id, &over, BEGINNING).await;
+        assert_eq!((count(&world, "exec.started").await, count(&world, "exec.completed").await), (1, 1));
+        world.engine.shutdown().await;
+        drop(world);
+        // As though it had died between the event of the end and the entry that says so.
+        let log = host.dir.path().join(format!("executions/{id}/{over}/log.0000000000"));
+        let whole = log.metadata().unwrap().len();
+        std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(whole - TOLD).unwrap();
+        for _ in 0..2 {
+            let world = host.open().await;
+            assert_eq!((count(&world, "exec.started").await, count(&world, "exec.completed").await), (2, 1));
+            assert_eq!(log.metadata().unwrap().len(), whole, "it was not told again");
+            world.engine.shutdown().await;
+        }
+        // What ends with its sandbox is told in the commit of that end, so that no death comes between.
+        let world = host.open().await;
+        settle().await;
+        world.engine.terminate("test", &id, "test").await.unwrap();
+        let kinds = world.kinds(&id).await;
+        assert_eq!(kinds[kinds.len() - 2..], ["exec.completed", "sandbox.terminated"]);
+        assert_eq!(count(&world, "exec.completed").await, 2);
+        world.is_clean().await;
+    });
+}
+
 #[test]
 fn with_the_processes_of_its_sandbox_it_is_lost() {
     runtime().block_on(async {
@@ -422,6 +466,29 @@ fn a_log_is_bounded_and_a_reader_is_told_where_it_goes_on() {
     });
 }
 
+/// One that is over and whose log cannot be read does not look complete.
+#[test]
+fn output_that_is_lost_is_a_gap_before_the_end() {
+    runtime().block_on(async {
+        for spoil in [|log: &Path| std::fs::remove_file(log), |log: &Path| std::fs::write(log, "no log")] {
+            let host = Host::new();
+            let world = host.open().await;
+            let id = world.create().await;
+            let execution = world.detach(&id, request("echo something")).await;
+            world.read(&id, &execution, BEGINNING).await;
+            spoil(&host.dir.path().join(format!("executions/{id}/{execution}/log.0000000000"))).unwrap();
+            let mut reader = world.engine.follow("test", &id, &execution, BEGINNING).await.unwrap();
+            let position = OutputPosition { stdout: 10, stderr: 0 };
+            assert_eq!(reader.next().await.unwrap(), Followed::Dropped { position });
+            assert!(matches!(reader.next().await, Ok(Followed::Ended(status)) if status.output == position));
+            // Who has seen all misses nothing.
+            let mut reader = world.engine.follow("test", &id, &execution, position).await.unwrap();
+            assert!(matches!(reader.next().await, Ok(Followed::Ended(_))));
+            world.is_clean().await;
+        }
+    });
+}
+
 #[test]
 fn finished_ones_are_kept_up_to_a_number() {
     runtime().block_on(async {
@@ -444,6 +511,47 @@ fn finished_ones_are_kept_up_to_a_number() {
         let on_disk =
             std::fs::read_dir(host.dir.path().join("executions").join(id.as_str())).unwrap().count();
         assert_eq!(on_disk, 4);
+        world.is_clean().await;
+    });
+}
+
+/// With what was asked for, as long as that may be.
+#[test]
+fn finished_ones_are_kept_up_to_a_size() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let small = DetachedSettings { total_bytes: 130_000, ..with_dir(&host.dir).detached };
+        let settings = EngineSettings { detached: small, ..settings() };
+        let world = World::over(host.driver.clone(), host.store.clone(), settings, START).await;
+        let id = world.create().await;
+        for _ in 0..6 {
+            let execution = world.detach(&id, request(&format!("echo {}", "x".repeat(40_000)))).await;
+            world.read(&id, &execution, BEGINNING).await;
+            pass(1000).await;
+        }
+        // One that had room, and the one that came after it.
+        assert_eq!(world.engine.executions("test", &id).await.unwrap().len(), 2);
+        world.is_clean().await;
+    });
+}
+
+#[test]
+fn a_long_text_comes_whole_over_links_that_break() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let world = host.open().await;
+        let id = world.create().await;
+        let text: String = (0..150_000).map(|n| format!("{n:06}\n")).collect();
+        let execution =
+            world.detach(&id, DetachedRequest { stdin: Some(text.clone()), ..request("cat") }).await;
+        for _ in 0..5 {
+            settle().await;
+            host.driver.hang_up(&id);
+            pass(3000).await;
+        }
+        let (bytes, status) = world.read(&id, &execution, BEGINNING).await;
+        assert!(bytes[0] == text.as_bytes(), "{} bytes of {}", bytes[0].len(), text.len());
+        assert_eq!(status.exit_code, Some(0));
         world.is_clean().await;
     });
 }

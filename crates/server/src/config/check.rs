@@ -167,6 +167,7 @@ impl super::values::Ports {
             self.domain
         );
         within("ports.max_connections", self.max_connections.into(), 1, 1024)?;
+        within("ports.account_connections", self.account_connections.into(), 1, 4096)?;
         within("ports.idle_seconds", self.idle_seconds, 1, 86_400)
     }
 }

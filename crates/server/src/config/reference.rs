@@ -238,6 +238,11 @@ const TABLES: [Table; 13] = [
                 "Requests and websockets at once through all ports of one sandbox. Further ones get 429. All sandboxes together have 4096.",
             ),
             (
+                "account_connections",
+                "count, 1 to 4096",
+                "The same through all ports of one account, so that it leaves room for the others. Further ones get 429.",
+            ),
+            (
                 "idle_seconds",
                 "seconds, 1 to 86400",
                 "A request or a websocket on which nothing moves for so long is ended.",

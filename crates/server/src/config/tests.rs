@@ -103,6 +103,7 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
         ("[egress]\nallow_private = [\"10.1.2.3/16\"]", "egress.allow_private", "did you mean 10.1.0.0/16?"),
         ("[egress]\npool = \"10.200.0.0\"", "egress.pool", "auto"),
         ("[egress]\npool = \"10.200.0.0/24\"", "has 256 addresses", "allowed is /20 or wider"),
+        ("[ports]\naccount_connections = 0", "ports.account_connections", "1 to 4096"),
         ("[pool]\n\"a:1\" = 5000", "pool.\"a:1\"", "0 to 1000"),
     ];
     for (text, one, two) in cases {

@@ -56,6 +56,7 @@ pub struct Ports {
     pub public_port: u16,
     /// Through all ports of one sandbox.
     pub max_connections: u32,
+    pub account_connections: u32,
     pub idle_seconds: u64,
 }
 
@@ -318,6 +319,7 @@ impl Default for Ports {
             domain: "sandboxes.localhost".to_owned(),
             public_port: 0,
             max_connections: 512,
+            account_connections: 2048,
             idle_seconds: 600,
         }
     }

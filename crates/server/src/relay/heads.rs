@@ -53,16 +53,29 @@ impl Forwarded {
         let peer = request.extensions().get::<PeerAddr>().map(|PeerAddr(peer)| peer.ip());
         let trusted = peer.is_some_and(|peer| service.trusted_proxies.holds(peer));
         let text = |name: &HeaderName| request.headers().get(name)?.to_str().ok();
-        let before = text(&FORWARDED_FOR).filter(|_| trusted);
         let peer = peer.map(|peer| peer.to_canonical().to_string()).unwrap_or_default();
         let scheme = text(&FORWARDED_PROTO).filter(|said| trusted && matches!(*said, "http" | "https"));
         let authority = request.uri().authority().map(|authority| authority.as_str());
         Self {
-            client: before.map_or_else(|| peer.clone(), |before| format!("{before}, {peer}")),
+            client: forwarded_for(trusted.then_some(request.headers()), &peer),
             scheme: scheme.unwrap_or(service.ports.scheme()).to_owned(),
             host: authority.or(text(&HOST)).unwrap_or_default().to_owned(),
         }
     }
+}
+
+/// All that a trusted proxy says of who asks, as one list, and the peer behind it. Lines of one header are one list (RFC 9110 section
+/// 5.3); what stands before one that is no text was written by nobody we know.
+fn forwarded_for(trusted: Option<&HeaderMap>, peer: &str) -> String {
+    let lines = trusted.into_iter().flat_map(|headers| headers.get_all(FORWARDED_FOR).iter().rev());
+    let mut said: Vec<&str> = std::iter::once(Some(peer))
+        .chain(lines.map(|line| line.to_str().ok()))
+        .map_while(|line| line)
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    said.reverse();
+    said.join(", ")
 }
 
 /// Whether a request wants to go on as a websocket; to no other protocol is anything changed. `h2c`, say, would be a way to speak to

@@ -11,9 +11,9 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use rules::{POSTED_MAX, TimeMs};
+use rules::{POSTED_KEPT_BYTES, POSTED_MAX, TimeMs};
 use serde_json::Value;
-use store::{Batch, NewEvent};
+use store::{Batch, NewEvent, Write};
 use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 
@@ -69,6 +69,8 @@ pub async fn post(
         for event in events {
             batch = batch.event(kept(event, &account, &id));
         }
+        let account = account.to_string();
+        batch = batch.with(Write::KeepPosted { account, most_bytes: POSTED_KEPT_BYTES });
         let answer = match claim {
             Some(claim) => {
                 batch = batch.remember(claim.kept(StatusCode::CREATED, &content));
@@ -90,6 +92,7 @@ fn kept(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {
         at: event.timestamp.map_or_else(now, |at| TimeMs(at.0)),
         kind: event.kind.to_string(),
         data: Value::Object(event.data),
+        once: None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rules::TimeMs;
 
 use super::{event, id, record};
-use crate::{Batch, EventFilter, EventOrder, EventPage, NewEvent, Store, StoreError, Topic};
+use crate::{Batch, EventFilter, EventOrder, EventPage, NewEvent, Store, StoreError, Topic, Write};
 
 type Fresh = Arc<dyn Store>;
 
@@ -194,4 +194,73 @@ pub(super) async fn followers_are_woken(store: Fresh) {
     assert!(!two.has_changed().unwrap());
     store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(1)))).await.unwrap();
     assert!(account.has_changed().unwrap() && two.has_changed().unwrap() && !one.has_changed().unwrap());
+}
+
+/// Noted or committed, in whichever order; others of the same batch stay.
+pub(super) async fn what_is_there_once_is_not_kept_again(store: Fresh) {
+    let once = |number: u64, once: &str| NewEvent {
+        once: Some(once.to_owned()),
+        ..event(1, "exec.completed", TimeMs(number))
+    };
+    store.note(once(1, "a")).unwrap();
+    store.note(once(2, "a")).unwrap();
+    store.note(once(3, "b")).unwrap();
+    let batch = Batch::new().event(once(4, "b")).event(event(1, "sandbox.paused", TimeMs(5)));
+    let numbers = store.commit(batch.event(once(6, "c")).event(once(7, "c"))).await.unwrap().event_sequences;
+    assert!(numbers[0] < numbers[1] && numbers[1] < numbers[2] && numbers[2] == numbers[3], "{numbers:?}");
+    store.note(once(8, "c")).unwrap();
+    store.note(event(1, "sandbox.resumed", TimeMs(9))).unwrap();
+    // Moves what was noted.
+    store.commit(Batch::new()).await.unwrap();
+    let times = async || {
+        let listing = store.list_events(&of("acme"), PAGE).await.unwrap();
+        assert_eq!(listing.total, listing.items.len() as u64);
+        listing.items.iter().map(|event| event.at.0).collect::<Vec<_>>()
+    };
+    assert_eq!(times().await, [1, 3, 5, 6, 9]);
+    // What was undone was not there.
+    store.put(record(1)).await.unwrap();
+    let refused = Batch::new().event(once(10, "d")).put(record(1));
+    assert!(matches!(store.commit(refused).await, Err(StoreError::Stale { .. })));
+    store.commit(Batch::new().event(once(11, "d"))).await.unwrap();
+    assert_eq!(times().await, [1, 3, 5, 6, 9, 11]);
+}
+
+/// Of the account that has too much, and nothing else.
+pub(super) async fn the_oldest_of_what_was_posted_goes(store: Fresh) {
+    let sized = |account: &str, kind: &str, at: u64| NewEvent {
+        account: account.to_owned(),
+        data: serde_json::Value::String("x".repeat(486)),
+        ..event(1, kind, TimeMs(at))
+    };
+    // A thousand bytes each, as they are counted.
+    let keep =
+        |batch: Batch, most_bytes| batch.with(Write::KeepPosted { account: "acme".to_owned(), most_bytes });
+    let times = async |account: &str| {
+        let listing = store.list_events(&of(account), EventPage { limit: 1000, ..PAGE }).await.unwrap();
+        assert_eq!(listing.total, listing.items.len() as u64);
+        listing.items.iter().map(|event| event.at.0).collect::<Vec<_>>()
+    };
+    let kinds = ["agent.thinking", "cost.llm", "exec.completed", "agent.error"];
+    let batch = (0..8).fold(Batch::new(), |batch, n| batch.event(sized("acme", kinds[n as usize % 4], n)));
+    let batch = batch.event(sized("other", "agent.thinking", 100));
+    store.commit(keep(batch, 6000)).await.unwrap();
+    assert_eq!(times("acme").await, [0, 1, 2, 3, 4, 5, 6, 7]);
+    store.commit(keep(Batch::new().event(sized("acme", "agent.tool_call", 8)), 6000)).await.unwrap();
+    assert_eq!(times("acme").await, [1, 2, 3, 4, 5, 6, 7, 8]);
+    store.commit(keep(Batch::new().event(sized("acme", "agent.tool_result", 9)), 4999)).await.unwrap();
+    assert_eq!(times("acme").await, [2, 5, 6, 7, 8, 9]);
+    // What is undone took nothing away.
+    store.put(record(1)).await.unwrap();
+    assert!(store.commit(keep(Batch::new(), 0).put(record(1))).await.is_err());
+    assert_eq!(times("acme").await, [2, 5, 6, 7, 8, 9]);
+    // What goes with a sandbox counts no more.
+    store.put(super::terminated(&record(1), TimeMs(1))).await.unwrap();
+    store.purge(TimeMs(2)).await.unwrap();
+    assert!(times("acme").await.is_empty() && times("other").await.is_empty());
+    let batch = (0..5).fold(Batch::new(), |batch, n| batch.event(sized("acme", "cost.llm", n)));
+    store.commit(keep(batch, 5000)).await.unwrap();
+    assert_eq!(times("acme").await, [0, 1, 2, 3, 4]);
+    store.commit(keep(Batch::new(), 0)).await.unwrap();
+    assert!(times("acme").await.is_empty());
 }

@@ -1,6 +1,41 @@
 //! Events of the store in memory, looked at one by one.
 
+use std::collections::BTreeMap;
+
+use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE};
+
+/// Numbers of the events that are there once, by what they have for it.
+#[derive(Debug, Default)]
+pub(super) struct Once(BTreeMap<String, u64>);
+
+impl Once {
+    pub(super) fn find(&self, once: Option<&String>) -> Option<u64> {
+        self.0.get(once?).copied()
+    }
+
+    pub(super) fn add(&mut self, once: Option<String>, sequence: u64) {
+        self.0.extend(once.map(|once| (once, sequence)));
+    }
+
+    /// Forgets those that are not among the events.
+    pub(super) fn keep(&mut self, events: &[Event]) {
+        let there = |sequence: &u64| events.binary_search_by_key(sequence, |event| event.sequence).is_ok();
+        self.0.retain(|_, sequence| there(sequence));
+    }
+}
+
+/// Takes the oldest of what an account posted out while there is too much of it.
+pub(super) fn keep_posted(events: &mut Vec<Event>, account: &str, most_bytes: u64) {
+    let is_posted = |event: &Event| event.account == account && POSTED_KINDS.contains(&event.kind.as_str());
+    let size = |event: &Event| POSTED_ROW_BYTES + event.data.to_string().len() as u64;
+    let mut left: u64 = events.iter().filter(|event| is_posted(event)).map(size).sum();
+    events.retain(|event| {
+        let goes = left > most_bytes && is_posted(event);
+        left -= if goes { size(event) } else { 0 };
+        !goes
+    });
+}
 
 pub(super) fn list(events: &[Event], filter: &EventFilter, page: EventPage) -> EventListing {
     let fitting: Vec<&Event> = events.iter().filter(|event| fits(filter, event)).collect();

@@ -4,7 +4,7 @@ use api::{SandboxConfig, SandboxId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::trouble::{Outcome, Trouble};
-use super::{keys, rows};
+use super::{keys, posted, rows};
 use crate::followers::Told;
 use crate::{Batch, Committed, NewEvent, SandboxRecord, StoreError, Write};
 
@@ -14,7 +14,14 @@ pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed>
         match write {
             Write::PutSandbox(record) => put(connection, &record)?,
             Write::DeleteSandbox(id) => delete(connection, &id)?,
-            Write::AppendEvent(event) => committed.event_sequences.push(append(connection, &event)?),
+            Write::AppendEvent(event) => {
+                let sequence = match there_already(connection, &event)? {
+                    Some(sequence) => sequence,
+                    None => append(connection, &event)?,
+                };
+                committed.event_sequences.push(sequence);
+            }
+            Write::KeepPosted { account, most_bytes } => posted::keep(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
             Write::Remember(answer) => keys::remember(connection, &answer)?,
@@ -160,11 +167,18 @@ pub(super) fn remove(connection: &Connection, stored: &Stored) -> Outcome<()> {
 }
 
 fn append(connection: &Connection, event: &NewEvent) -> Outcome<u64> {
-    let sql = "INSERT INTO events (sandbox, account, at, kind, data, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let sql = "INSERT INTO events (sandbox, account, at, kind, data, run, once) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let (at, data) = (rows::integer(event.at.0)?, event.data.to_string());
-    let values = params![event.sandbox.as_str(), event.account, at, event.kind, data, event.run];
+    let values = params![event.sandbox.as_str(), event.account, at, event.kind, data, event.run, event.once];
     let sequence = connection.prepare_cached(sql)?.insert(values)?;
     rows::unsigned(sequence)
+}
+
+/// The number of the event that stands for this one.
+fn there_already(connection: &Connection, event: &NewEvent) -> Outcome<Option<u64>> {
+    let Some(once) = &event.once else { return Ok(None) };
+    let mut statement = connection.prepare_cached("SELECT sequence FROM events WHERE once = ?1")?;
+    statement.query_row([once], |row| row.get(0)).optional()?.map(rows::unsigned).transpose()
 }
 
 /// Lines of the journal by their numbers. Those that became events before are passed over.
@@ -172,6 +186,9 @@ pub(super) fn notes(connection: &Connection, notes: &[(u64, NewEvent)]) -> Outco
     let applied = applied(connection)?;
     let mut told = Vec::with_capacity(notes.len());
     for (_, event) in notes.iter().filter(|(number, _)| *number > applied) {
+        if there_already(connection, event)?.is_some() {
+            continue;
+        }
         let sequence = append(connection, event)?;
         told.push(Told { account: event.account.clone(), sandbox: event.sandbox.clone(), sequence });
     }

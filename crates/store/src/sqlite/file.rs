@@ -17,11 +17,13 @@ use crate::StoreError;
 
 /// In order; the number of a migration is its place. One that was released is never changed. Each only adds: a newer command
 /// line may bring the file here while an older daemon has it open.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../../migrations/0001_sandboxes_and_events.sql"),
     include_str!("../../migrations/0002_keys_and_remembered_answers.sql"),
     include_str!("../../migrations/0003_events_for_readers.sql"),
     include_str!("../../migrations/0004_exposed_ports.sql"),
+    include_str!("../../migrations/0005_events_that_are_there_once.sql"),
+    include_str!("../../migrations/0006_posted_events_are_bounded.sql"),
 ];
 
 /// "sbxd", in the header of our files.

@@ -40,6 +40,9 @@ struct State {
     moved: u64,
 }
 
+/// The fields of an event.
+type Line = (String, String, String, u64, String, Value, Option<String>);
+
 /// Notes that wait, in their order.
 pub(super) struct Part {
     pub(super) notes: Vec<(u64, NewEvent)>,
@@ -69,8 +72,8 @@ impl Journal {
     }
 
     pub(super) fn append(&self, event: &NewEvent) -> Result<(), StoreError> {
-        let NewEvent { sandbox, account, run, at, kind, data } = event;
-        let text = json!([sandbox.as_str(), account, run, at.0, kind, data]).to_string();
+        let NewEvent { sandbox, account, run, at, kind, data, once } = event;
+        let text = json!([sandbox.as_str(), account, run, at.0, kind, data, once]).to_string();
         let mut state = self.state();
         if state.end >= MOST_BYTES {
             let reason = "the disk takes no events, and the journal of those that wait is full";
@@ -120,10 +123,16 @@ impl Journal {
 fn note(line: &[u8]) -> Option<(u64, NewEvent)> {
     let text = std::str::from_utf8(line).ok()?;
     let (number, json) = text.split_once(' ')?;
-    let (sandbox, account, run, at, kind, data): (String, String, String, u64, String, Value) =
-        serde_json::from_str(json).ok()?;
-    let event = NewEvent { sandbox: sandbox.parse().ok()?, account, run, at: TimeMs(at), kind, data };
+    let (sandbox, account, run, at, kind, data, once): Line =
+        serde_json::from_str(json).or_else(|_| older(json)).ok()?;
+    let event = NewEvent { sandbox: sandbox.parse().ok()?, account, run, at: TimeMs(at), kind, data, once };
     Some((number.parse().ok()?, event))
+}
+
+/// As a daemon left it that knew of no events that are there once.
+fn older(json: &str) -> serde_json::Result<Line> {
+    let (sandbox, account, run, at, kind, data) = serde_json::from_str(json)?;
+    Ok((sandbox, account, run, at, kind, data, None))
 }
 
 /// The number of the last line that can be read, and where it ends. A line that cannot be read ends the journal: a host lost

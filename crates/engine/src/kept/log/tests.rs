@@ -59,6 +59,43 @@ fn what_is_written_is_there_for_the_next_daemon() {
     assert_eq!(read(&log, at(1, 0)), ([b"ne".to_vec(), b"two".to_vec()], vec![]));
 }
 
+/// Wherever in a segment the end comes to stand, also where it is what fills it.
+#[test]
+fn an_end_is_found_again_with_what_was_written_after_it() {
+    let end =
+        End { is_lost: false, exit_code: Some(0), signal: None, message: None, duration_ms: 1, at_ms: 2 };
+    let most = 16 * 1024;
+    for length in (700..1100).step_by(10) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::create(dir.path(), most).unwrap();
+        log.append(&[out(&vec![b'x'; length])], 1).unwrap();
+        log.append(&[Entry::Ended(end.clone())], 1).unwrap();
+        log.append(&[Entry::Told], 1).unwrap();
+        let told = Log::open(dir.path(), most).unwrap().told().clone();
+        assert_eq!((told.end.as_ref(), told.is_told), (Some(&end), true), "after {length} bytes");
+    }
+}
+
+/// What follows it keeps its places.
+#[test]
+fn a_damaged_part_is_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::create(dir.path(), 16 * 1024).unwrap();
+    for n in 0..8u8 {
+        log.append(&[out(&[b'a' + n; 500])], 1).unwrap();
+    }
+    let segments = log.segments();
+    assert!(segments.len() > 2);
+    let file = File::options().write(true).open(path(dir.path(), 1)).unwrap();
+    // Its second entry, which is the first of output.
+    file.write_all_at(b"???", 60).unwrap();
+    let expected: Vec<u8> = (0..8u8).flat_map(|n| [b'a' + n; 500]).collect();
+    let (from, to) = (segments[1].start.stdout as usize, segments[2].start.stdout as usize);
+    let (bytes, dropped) = read(&log, at(0, 0));
+    assert_eq!(bytes[0], [&expected[..from], &expected[to..]].concat());
+    assert_eq!(dropped, [segments[2].start]);
+}
+
 #[test]
 fn a_torn_end_is_cut_and_written_over() {
     let dir = tempfile::tempdir().unwrap();

@@ -64,6 +64,20 @@ fn what_is_of_one_connection_stays_on_it() {
 }
 
 #[test]
+fn who_asks_is_one_list_over_all_lines() {
+    let mut headers = HeaderMap::new();
+    let mut say = |value: &[u8]| {
+        headers.append(FORWARDED_FOR, HeaderValue::from_bytes(value).unwrap());
+        [None, Some(&headers)].map(|trusted| forwarded_for(trusted, "10.0.0.9"))
+    };
+    assert_eq!(say(b"192.0.2.1"), ["10.0.0.9", "192.0.2.1, 10.0.0.9"]);
+    assert_eq!(say(b"10.0.0.1, 10.0.0.2 "), ["10.0.0.9", "192.0.2.1, 10.0.0.1, 10.0.0.2, 10.0.0.9"]);
+    assert_eq!(say(b"")[1], "192.0.2.1, 10.0.0.1, 10.0.0.2, 10.0.0.9");
+    assert_eq!(say(b"\xff")[1], "10.0.0.9");
+    assert_eq!(say(b"192.0.2.8")[1], "192.0.2.8, 10.0.0.9");
+}
+
+#[test]
 fn a_request_without_a_body_gets_none() {
     for (method, length) in [("GET", None), ("HEAD", None), ("POST", Some("0")), ("DELETE", Some("0"))] {
         let request = to_program(parts(method, &[]), Body::empty(), &forwarded(), false);

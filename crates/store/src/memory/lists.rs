@@ -1,0 +1,23 @@
+//! Lists of the store in memory: which sandboxes fit, and what is shown of them.
+
+use crate::{Filter, SandboxRecord, SandboxSummary};
+
+pub(super) fn fits(filter: &Filter, record: &SandboxRecord) -> bool {
+    record.account == filter.account
+        && filter.state.is_none_or(|state| state == record.state)
+        && filter.image.as_ref().is_none_or(|image| *image == record.config.image)
+        && filter.metadata.iter().all(|(key, value)| record.config.metadata.get(key) == Some(value))
+}
+
+pub(super) fn summary(record: &SandboxRecord) -> SandboxSummary {
+    SandboxSummary {
+        id: record.id.clone(),
+        state: record.state,
+        image: record.config.image.clone(),
+        resources: record.config.resources,
+        created_at: record.created_at,
+        started_at: record.started_at,
+        paused_at: record.paused_at,
+        terminated_at: record.terminated_at,
+    }
+}
