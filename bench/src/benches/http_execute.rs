@@ -1,4 +1,5 @@
-//! What it costs to run `true` through the whole service, beside the engine alone and a bare process.
+//! What it costs to run `true` through the whole service, beside the engine alone, a bare process, and the least that any server
+//! costs over HTTPS: what the service adds to the engine holds that too.
 
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::baselines::bash::Bash;
+use crate::baselines::hello::Hello;
 use crate::http::Connection;
 use crate::report::{OURS, Row};
 use crate::service::with_service;
@@ -23,12 +25,14 @@ const ROUNDS: usize = 500;
 pub async fn run() -> Result<Vec<Row>> {
     with_service(async |service| {
         with_rig(RigOptions::default(), async |rig: &Rig| {
+            let hello = Hello::start(service).await?;
             let mut connection = service.target().connect().await?;
             let path = format!("/v1/sandboxes/{}/execute", service.create(&mut connection).await?);
             let mut subjects: Vec<Box<dyn Subject + '_>> = vec![
                 Box::new(Ours { connection, path, body: json!({ "command": "true" }) }),
                 Box::new(Engine { bench: BENCH, name: "engine", rig, id: rig.create().await? }),
                 Box::new(Bash { bench: BENCH, command: "true" }),
+                Box::new(Least { connection: hello.target().connect().await? }),
             ];
             interleave(ROUNDS, &mut subjects).await
         })
@@ -55,5 +59,23 @@ impl Subject for Ours {
         let took = begin.elapsed();
         ensure!(result["exitCode"] == 0, "true ended with {result}");
         Ok(vec![(BENCH, took)])
+    }
+}
+
+/// A request that has nothing to do, to a server that does nothing else.
+struct Least {
+    connection: Connection,
+}
+
+#[async_trait]
+impl Subject for Least {
+    fn name(&self) -> &'static str {
+        "hello"
+    }
+
+    async fn once(&mut self) -> Result<Vec<Measured>> {
+        let begin = Instant::now();
+        self.connection.bytes(Method::GET, "/", None).await?;
+        Ok(vec![(BENCH, begin.elapsed())])
     }
 }
