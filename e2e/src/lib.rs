@@ -6,6 +6,7 @@ mod guard;
 pub mod internet;
 mod options;
 mod place;
+pub mod registry;
 mod rig;
 pub mod service;
 

@@ -5,6 +5,8 @@
 mod copies;
 #[path = "sbx/events.rs"]
 mod events;
+#[path = "sbx/pulls.rs"]
+mod pulls;
 #[path = "support/skip.rs"]
 mod skip;
 
@@ -34,7 +36,11 @@ struct Person {
 
 impl Person {
     async fn new() -> Self {
-        let service = Service::start(&ServiceOptions::default()).await.unwrap();
+        Self::of(&ServiceOptions::default()).await
+    }
+
+    async fn of(options: &ServiceOptions) -> Self {
+        let service = Service::start(options).await.unwrap();
         let account = service.account().await.unwrap();
         let key = account.authorization().trim_start_matches("Bearer ").to_owned();
         Self { service, home: tempfile::tempdir().unwrap(), key }

@@ -28,6 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         said(reader::list(Some(text)).err());
         said(reader::events(Some(text)).err());
+        said(reader::images(Some(text)).err());
         reader::path_segment(text);
         said(reader::execution_query(Some(text)).err());
         said(reader::place(text, "after").err());

@@ -11,6 +11,7 @@ mod executions;
 mod files;
 mod health;
 mod ids;
+mod images;
 mod ports;
 mod sandbox;
 #[cfg(feature = "openapi")]
@@ -37,6 +38,7 @@ pub use executions::{
 pub use files::{FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked};
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};
+pub use images::{ImageList, ImageStatus, ImageView, PullProgress, PullStage};
 pub use ports::{
     ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody, UnknownVisibility,
 };

@@ -51,6 +51,8 @@ pub enum Verb {
     Logs(LogsArguments),
     /// List sandboxes
     Ls(LsArguments),
+    /// List the images that are on the service, and how far it is with those that it fetches
+    Images,
     /// Everything about sandboxes, as JSON
     Inspect(Ids),
     /// The processes in a sandbox
@@ -132,9 +134,10 @@ pub struct New {
     /// The only domains that it may reach, such as example.com or *.example.org; may be repeated
     #[arg(long, value_name = "DOMAIN")]
     pub allow: Vec<String>,
-    /// How long to wait while its image is fetched or there is no room, such as 30s or 5m
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = time)]
-    pub wait: Duration,
+    /// How long to wait while its image is fetched or there is no room, such as 30s or 5m [default: 2m for room; for an image
+    /// 10m, and on a terminal as long as it takes]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub wait: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

@@ -9,11 +9,13 @@ mod events;
 mod exec;
 mod expose;
 mod follow;
+mod images;
 mod inspect;
 mod key;
 mod login;
 mod logs;
 mod ls;
+mod made;
 mod man;
 mod open;
 mod pause;
@@ -53,6 +55,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Verb::Shell(arguments) => shell::shell(&client()?, arguments).await,
         Verb::Logs(arguments) => logs::logs(&client()?, json, &arguments).await,
         Verb::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,
+        Verb::Images => images::images(&client()?, json).await,
         Verb::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
         Verb::Ps(arguments) => ps::ps(&client()?, json, &arguments).await,
         Verb::Top(arguments) => top::top(&client()?, json, &arguments).await,

@@ -12,6 +12,7 @@ mod interrupt;
 mod output;
 mod probe;
 mod progress;
+mod pull;
 mod style;
 mod table;
 mod tty;

@@ -1,8 +1,12 @@
-//! How far a copy has come, on one line of a terminal, for whoever waits. Nothing where standard error is no terminal.
+//! How far a copy has come, or an image, on one line of a terminal, for whoever waits. Nothing where standard error is no terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use client::{PullProgress, PullStage};
+
+use crate::tty;
 
 /// What is over sooner needs no bar.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -21,13 +25,16 @@ struct Inner {
     total: Option<u64>,
     begun: Instant,
     shown: Option<Instant>,
+    /// When bytes were first told of, and how many.
+    first: Option<(Instant, u64)>,
 }
 
 impl Progress {
     pub fn new(name: &str, total: Option<u64>, quiet: bool) -> Self {
         let wanted = !quiet && io::stderr().is_terminal();
         let name: String = name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        let inner = || Arc::new(Mutex::new(Inner { name, total, begun: Instant::now(), shown: None }));
+        let inner =
+            || Arc::new(Mutex::new(Inner { name, total, begun: Instant::now(), shown: None, first: None }));
         Self { inner: wanted.then(inner) }
     }
 
@@ -37,7 +44,28 @@ impl Progress {
         move |bytes| progress.tell(bytes)
     }
 
+    /// Whether a person sees it.
+    pub fn is_wanted(&self) -> bool {
+        self.inner.is_some()
+    }
+
     fn tell(&self, bytes: u64) {
+        self.draw(|inner| line(&inner.name, bytes, inner.total, rate(bytes, inner.begun.elapsed())));
+    }
+
+    /// How far the service is with an image. Others may have asked for it long before.
+    pub fn pull(&self, pull: &PullProgress) {
+        self.draw(|inner| {
+            // Another source begins anew.
+            let first = inner.first.filter(|(_, bytes)| *bytes <= pull.done_bytes);
+            let (since, before) = *inner.first.insert(first.unwrap_or((Instant::now(), pull.done_bytes)));
+            let rate = rate(pull.done_bytes - before, since.elapsed());
+            pull_line(&inner.name, pull, rate, inner.begun.elapsed())
+        });
+    }
+
+    /// In place of the line before, if that has stood for a moment.
+    fn draw(&self, line: impl FnOnce(&mut Inner) -> String) {
         let Some(inner) = &self.inner else { return };
         let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
         let last = inner.shown.unwrap_or(inner.begun);
@@ -46,7 +74,11 @@ impl Progress {
             return;
         }
         inner.shown = Some(Instant::now());
-        let line = line(&inner.name, bytes, inner.total, inner.begun.elapsed());
+        let mut line = line(&mut inner);
+        if let Some(columns) = tty::columns_of_notes() {
+            // What goes on in a second row is not cleared with the first.
+            line = line.chars().take(columns.saturating_sub(1)).collect();
+        }
         // Nobody there to see it is no reason to fail.
         let _ = write!(io::stderr(), "{CLEAR}{line}");
     }
@@ -60,9 +92,27 @@ impl Progress {
     }
 }
 
-fn line(name: &str, bytes: u64, total: Option<u64>, took: Duration) -> String {
+/// Bytes a second.
+fn rate(bytes: u64, took: Duration) -> u64 {
     let rate = (u128::from(bytes) * 1000).checked_div(took.as_millis()).unwrap_or(0);
-    let rate = size(u64::try_from(rate).unwrap_or(u64::MAX));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+fn pull_line(name: &str, pull: &PullProgress, rate: u64, waited: Duration) -> String {
+    let doing = match pull.stage {
+        PullStage::Resolving => "asking its source",
+        PullStage::Fetching if pull.total_bytes > 0 => {
+            return line(&format!("fetching {name}"), pull.done_bytes, Some(pull.total_bytes), rate);
+        }
+        PullStage::Fetching => "unpacking it",
+        PullStage::Building => "building it",
+        PullStage::Storing => "writing it to disk",
+    };
+    format!("fetching {name}: {doing}, {} s", waited.as_secs())
+}
+
+fn line(name: &str, bytes: u64, total: Option<u64>, rate: u64) -> String {
+    let rate = size(rate);
     match total.filter(|total| *total > 0) {
         Some(total) => {
             let done = bytes.min(total);
@@ -92,11 +142,26 @@ mod tests {
 
     #[test]
     fn a_line_says_how_far_it_is() {
-        let took = Duration::from_secs(2);
-        let half = line("a", 500_000_000, Some(1_000_000_000), took);
+        let half = line("a", 500_000_000, Some(1_000_000_000), rate(500_000_000, Duration::from_secs(2)));
         assert_eq!(half, "a [############............]  50 % 500.0 MB of 1.0 GB, 250.0 MB/s");
-        assert_eq!(line("a", 12_345, None, Duration::ZERO), "a 12.3 kB, 0 B/s");
-        assert!(line("a", 5, Some(3), took).contains("100 %"));
-        assert!(!line("a", 0, Some(0), took).contains('%'));
+        assert_eq!(line("a", 12_345, None, rate(12_345, Duration::ZERO)), "a 12.3 kB, 0 B/s");
+        assert!(line("a", 5, Some(3), 0).contains("100 %"));
+        assert!(!line("a", 0, Some(0), 0).contains('%'));
+    }
+
+    #[test]
+    fn a_line_says_what_is_done_with_an_image() {
+        let shown = |stage, done_bytes, total_bytes| {
+            let pull = PullProgress { stage, done_bytes, total_bytes };
+            pull_line("img:1", &pull, 1_500_000, Duration::from_millis(12_900))
+        };
+        assert_eq!(
+            shown(PullStage::Fetching, 30_000_000, 120_000_000),
+            "fetching img:1 [######..................]  25 % 30.0 MB of 120.0 MB, 1.5 MB/s"
+        );
+        assert_eq!(shown(PullStage::Resolving, 0, 0), "fetching img:1: asking its source, 12 s");
+        assert_eq!(shown(PullStage::Fetching, 0, 0), "fetching img:1: unpacking it, 12 s");
+        assert_eq!(shown(PullStage::Building, 0, 0), "fetching img:1: building it, 12 s");
+        assert_eq!(shown(PullStage::Storing, 9, 9), "fetching img:1: writing it to disk, 12 s");
     }
 }

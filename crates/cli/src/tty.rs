@@ -51,6 +51,12 @@ pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
+/// Columns of the window that standard error goes to, if it is one that says so.
+pub fn columns_of_notes() -> Option<usize> {
+    let size = termios::tcgetwinsize(io::stderr()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
 /// Columns and rows of the window.
 pub fn size() -> Option<(u16, u16)> {
     let size = termios::tcgetwinsize(io::stdout()).ok()?;

@@ -54,12 +54,13 @@ pub struct Create {
     key: Option<String>,
     handlers: Handlers,
     run: Option<Run>,
+    is_impatient: bool,
 }
 
 impl Create {
     fn new(client: Client, image: String) -> Self {
         let body = CreateBody { image, ..CreateBody::default() };
-        Self { client, body, key: None, handlers: Handlers::default(), run: None }
+        Self { client, body, key: None, handlers: Handlers::default(), run: None, is_impatient: false }
     }
 
     fn resources(&mut self) -> &mut CreateResources {
@@ -220,6 +221,20 @@ impl Create {
         self
     }
 
+    /// Where there is no room, or the image is still being fetched, the error comes at once, and nothing is sent again for that: for
+    /// who waits in his own way, looking at [`Client::image`] say.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// let error = client.create("busy").without_waiting().await.unwrap_err();
+    /// assert_eq!((error.code(), error.repeats()), (client::Code::ResourceExhausted, 0));
+    /// # Ok(()) });
+    /// ```
+    pub fn without_waiting(mut self) -> Self {
+        self.is_impatient = true;
+        self
+    }
+
     /// Calls `handler` when something happens to the sandbox, its start included; see [`Sandbox::on`].
     ///
     /// ```
@@ -249,6 +264,7 @@ impl Create {
         let key = self.key.unwrap_or_else(|| ids::made("key_"));
         let mut call =
             Call::new(Method::POST, "/v1/sandboxes", Safety::Repeatable).json(&self.body)?.key(&key)?;
+        call = call.impatient(self.is_impatient);
         if let Some(run) = &self.run {
             call = run.named(call)?;
         }

@@ -6,6 +6,7 @@ mod command;
 mod events;
 mod executions;
 mod files;
+mod images;
 mod ports;
 mod reply;
 mod service;

@@ -20,6 +20,7 @@
 //! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
 //!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
 //! - [`Sandbox::files`] reads, writes and moves files of any size, and whole directories.
+//! - [`Client::images`] says what is on the server, and how far it is with what it fetches.
 //! - [`Client::events`] and [`Sandbox::events`] list what the service tells, or follow it without a gap.
 //! - A [`Run`] notes what happens, as one stream of [`RuntimeEvent`]s.
 
@@ -38,6 +39,7 @@ mod follow;
 mod guard;
 mod happenings;
 mod ids;
+mod images;
 mod list;
 mod millis;
 mod notes;
@@ -60,9 +62,9 @@ mod websocket;
 pub use api::{
     BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
     ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileEntry, FileList,
-    FileType, Health, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port, PortClosed, PortToken,
-    PortVisibility, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
-    SandboxView, TerminalSize, Timestamp, Unpacked,
+    FileType, Health, ImageStatus, ImageView, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port,
+    PortClosed, PortToken, PortVisibility, PullProgress, PullStage, Resources, ResumeResult, RuntimeEvent,
+    SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp, Unpacked,
 };
 
 pub use client::Client;

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::connect::{Connector, Place};
 use crate::payload::{Meter, Outgoing, Payload};
 use crate::retry::{Fault, Policy, Safety, may_repeat, wait};
-use crate::{Error, Result};
+use crate::{Code, Error, Result};
 
 /// Shorter than the service keeps a connection on which nothing comes.
 const KEEP_IDLE: Duration = Duration::from_secs(60);
@@ -56,6 +56,8 @@ pub struct Call {
     safety: Safety,
     /// Where it is not the client's.
     timeout: Option<Duration>,
+    /// Not sent again where there is no room.
+    is_impatient: bool,
 }
 
 impl Call {
@@ -69,6 +71,7 @@ impl Call {
             headers: Vec::new(),
             safety,
             timeout: None,
+            is_impatient: false,
         }
     }
 
@@ -113,6 +116,12 @@ impl Call {
 
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// The caller himself waits where there is no room.
+    pub fn impatient(mut self, is_impatient: bool) -> Self {
+        self.is_impatient = is_impatient;
         self
     }
 }
@@ -195,7 +204,9 @@ impl Transport {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            let again = may_repeat(call.safety, failure.fault) && call.payload.is_left();
+            let is_for_the_caller = call.is_impatient && failure.error.code() == Code::ResourceExhausted;
+            let again =
+                may_repeat(call.safety, failure.fault) && call.payload.is_left() && !is_for_the_caller;
             let pause = again.then(|| {
                 wait(self.shared.policy, repeats + 1, failure.error.retry_after(), rand::rng().random())
             });

@@ -16,7 +16,7 @@ use crate::job::Builds;
 use crate::layers::LayerTable;
 use crate::limits::Limits;
 use crate::oci::{Reach, RegistryOptions};
-use crate::progress::ProgressFn;
+use crate::progress::{Progress, ProgressFn};
 use crate::source::Source;
 use crate::store::{Record, Store};
 
@@ -100,11 +100,7 @@ impl Images {
         }
         if self.inner.catalogue.sources(name).is_none_or(<[Source]>::is_empty) {
             // Another process may have imported it.
-            let asked = name.to_owned();
-            let found = self.blocking("look for an image", move |inner| {
-                Ok(inner.store.record(&asked).map(|record| inner.remember(record)))
-            });
-            if let Some(image) = found.await? {
+            if let Some(image) = self.look(name).await? {
                 return Ok(image);
             }
         }
@@ -145,6 +141,26 @@ impl Images {
         Ok(images)
     }
 
+    /// The image if it is on this host, also one that another process fetched.
+    pub async fn find(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
+        match self.inner.cached(name) {
+            Some(image) => Ok(Some(image)),
+            None => self.look(name).await,
+        }
+    }
+
+    /// The pulls of this process that are under way, in no order. Looks in memory only; costs the pulls nothing.
+    #[must_use]
+    pub fn pulls(&self) -> Vec<Progress> {
+        self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner).progress()
+    }
+
+    /// Whether the operator's catalogue has this name, here or not.
+    #[must_use]
+    pub fn is_in_catalogue(&self, name: &str) -> bool {
+        self.inner.catalogue.sources(name).is_some()
+    }
+
     /// Forgets an image; its layers stay until garbage is collected. Says whether there was one.
     pub async fn remove(&self, name: &str) -> Result<bool, ImageError> {
         let name = name.to_owned();
@@ -168,6 +184,15 @@ impl Images {
     pub async fn close(&self) {
         let mut tasks = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner).take_tasks();
         tasks.shutdown().await;
+    }
+
+    /// On the disk.
+    async fn look(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
+        let name = name.to_owned();
+        self.blocking("look for an image", move |inner| {
+            Ok(inner.store.record(&name).map(|record| inner.remember(record)))
+        })
+        .await
     }
 
     fn sources(&self, name: &str) -> Result<Vec<Source>, ImageError> {
@@ -211,12 +236,20 @@ impl Inner {
         image
     }
 
+    /// Reads every record anew. What a pull puts into the cache meanwhile is newer than what was read, and stays.
     fn reload(&self) -> std::io::Result<()> {
+        let before = self.cache.read().unwrap_or_else(PoisonError::into_inner).clone();
         let images = self.store.records()?.into_iter().map(|record| {
             let image = record.into_image(&self.store);
             (image.name.clone(), Arc::new(image))
         });
-        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = images.collect();
+        let mut found: HashMap<String, Arc<Image>> = images.collect();
+        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |name: &String, image: &Arc<Image>| {
+            before.get(name).is_none_or(|before| !Arc::ptr_eq(before, image))
+        };
+        found.extend(cache.drain().filter(|(name, image)| is_new(name, image)));
+        *cache = found;
         Ok(())
     }
 

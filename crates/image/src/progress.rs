@@ -95,19 +95,19 @@ impl Meter {
         self.reported.store(self.done.load(Relaxed), Relaxed);
     }
 
-    fn report(&self) {
+    /// How far it is at this moment.
+    pub(crate) fn now(&self) -> Progress {
         let (source, stage) = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let total_bytes = self.total.load(Relaxed);
         let done_bytes = self.done.load(Relaxed).min(total_bytes);
+        Progress { image: self.image.clone(), source, stage, done_bytes, total_bytes }
+    }
+
+    fn report(&self) {
+        let now = self.now();
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for listener in listeners {
-            listener(Progress {
-                image: self.image.clone(),
-                source: source.clone(),
-                stage,
-                done_bytes,
-                total_bytes,
-            });
+            listener(now.clone());
         }
     }
 }

@@ -11,6 +11,7 @@ mod executions;
 mod fields;
 mod files;
 mod headers;
+mod images;
 mod integer;
 mod ports;
 mod query;
@@ -24,6 +25,7 @@ pub use executions::{
 };
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
+pub use images::{ImageQuery, images};
 pub use ports::{expose, port_token};
 pub use query::{events, list, path_segment};
 

@@ -16,6 +16,7 @@ mod events;
 mod execution;
 mod executions;
 mod idempotency;
+mod images;
 mod keys;
 mod lifecycle;
 mod lines;
@@ -53,6 +54,7 @@ pub use executions::executions_to_drop;
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Remembered, Repeat, idempotency_key, keeps_answer, repeat,
 };
+pub use images::{ImageListing, image_is_listed};
 pub use keys::{BadKey, BadScopes, KeyText, Scope, Scopes};
 pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
 pub use lines::{LineSplitter, MAX_PIECE_BYTES};

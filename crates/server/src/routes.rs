@@ -13,6 +13,7 @@ mod files;
 mod follow;
 mod get;
 mod health;
+mod images;
 mod list;
 mod network;
 mod openapi;
@@ -61,6 +62,7 @@ fn endpoints(service: Arc<Service>) -> Router {
         .merge(ports::routes())
         .route("/v1/sandboxes/{id}/events", get(events::of_sandbox).post(post_events::post))
         .route("/v1/events", get(events::of_account))
+        .route("/v1/images", get(images::list))
         .route("/docs", get(docs::page))
         .route("/docs/", get(docs::page))
         .route("/docs/docs.css", get(docs::style))

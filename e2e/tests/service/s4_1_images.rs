@@ -1,14 +1,13 @@
 //! Section 4.1, the field `image`: what is in the catalogue, what is not, and what has to be fetched first (decision 18).
 
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use e2e::service::{Service, ServiceOptions};
-use serde_json::json;
+use e2e::registry::{SlowRegistry, tiny_root};
+use e2e::service::{Client, Service, ServiceOptions};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::{SANDBOXES, output, text, user};
+use crate::{SANDBOXES, keys, number, output, text, time, until, user};
 
 #[tokio::test]
 async fn unknown_names_are_refused_and_the_known_ones_told() {
@@ -36,30 +35,10 @@ async fn custom_has_no_source_until_the_operator_gives_it_one() {
     assert!(message.contains("custom"), "{message}");
 }
 
-/// A root with bash and little else, from this host's own files.
-fn tiny_root(dir: &Path) {
-    let script = r#"
-        set -eu
-        mkdir -p "$1"/{bin,dev,proc,sys,tmp,etc,root}
-        for program in bash cat sleep mkdir; do
-          real=$(readlink -f "$(command -v $program)")
-          cp "$real" "$1/bin/$program"
-          ldd "$real" | grep -o '/[^ )]*' | while read -r library; do
-            mkdir -p "$1$(dirname "$library")"
-            cp -L "$library" "$1$library"
-          done
-        done
-        ln -sf bash "$1/bin/sh"
-        echo 'root:x:0:0:root:/root:/bin/bash' > "$1/etc/passwd"
-    "#;
-    let output = Command::new("bash").args(["-c", script, "tiny_root"]).arg(dir).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[tokio::test]
 async fn an_image_that_is_not_here_yet_is_fetched_first() {
     let root = tempfile::tempdir().unwrap();
-    tiny_root(root.path());
+    tiny_root(root.path()).unwrap();
     let mut options = ServiceOptions::default()
         .image("custom", &format!("rootfs:{}", root.path().display()))
         .image("gone:1", &format!("rootfs:{}/not/there", root.path().display()));
@@ -106,4 +85,51 @@ async fn a_slow_fetch_is_answered_after_25_seconds() {
     let begin = Instant::now();
     client.get("/v1/health").await.unwrap().is(200).unwrap();
     assert!(begin.elapsed() < Duration::from_secs(1));
+}
+
+/// The page of images that a query gives.
+async fn images(client: &Client, query: &str) -> Vec<Value> {
+    let list = client.get(&format!("/v1/images{query}")).await.unwrap().is(200).unwrap();
+    let data = list["data"].as_array().unwrap().clone();
+    assert_eq!(list["pagination"]["total"], data.len());
+    data
+}
+
+/// While an image is fetched, everybody sees how far it is; then it is here.
+#[tokio::test]
+async fn how_far_a_fetch_is_can_be_seen() {
+    let registry = SlowRegistry::start().await.unwrap();
+    let mut options = ServiceOptions::default().image("slow:1", &registry.reference);
+    options.own_images = true;
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let other = service.account().await.unwrap();
+    assert!(images(&client, "?name=slow:1").await.is_empty());
+    let asking = client.apart();
+    let create =
+        tokio::spawn(async move { asking.post(SANDBOXES, &json!({ "image": "slow:1" })).await.unwrap() });
+    let mut seen = Value::Null;
+    until("half of the layer is here", async || {
+        seen = images(&other, "?name=slow%3A1").await.pop().unwrap_or_default();
+        seen["progress"]["doneBytes"].as_u64().is_some_and(|done| done > registry.layer_bytes / 4)
+    })
+    .await;
+    assert_eq!(keys(&seen), ["name", "progress", "status"]);
+    assert_eq!((text(&seen["name"]), text(&seen["status"])), ("slow:1".into(), "pulling".into()));
+    let progress = &seen["progress"];
+    assert_eq!(keys(progress), ["doneBytes", "stage", "totalBytes"]);
+    let (done, total) = (number(&progress["doneBytes"]), number(&progress["totalBytes"]));
+    assert_eq!(progress["stage"], "fetching");
+    // Beside the layer there is the image's configuration.
+    assert!(done < total && total >= registry.layer_bytes, "{progress}");
+    assert_eq!(images(&client, "").await.len(), 1);
+    registry.release();
+    let sandbox = create.await.unwrap().is(201).unwrap();
+    assert_eq!(output(&client, &text(&sandbox["id"]), "echo made").await, "made\n");
+    let ready = images(&other, "").await.pop().unwrap();
+    assert_eq!(keys(&ready), ["createdAt", "digest", "name", "sizeBytes", "status"]);
+    assert_eq!((text(&ready["status"]), text(&ready["digest"])), ("ready".into(), registry.digest.clone()));
+    assert!(
+        number(&ready["sizeBytes"]) > 0 && time(&ready["createdAt"]) > time(&sandbox["createdAt"]) - 600_000
+    );
 }

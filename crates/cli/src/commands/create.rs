@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use client::Client;
 
-use super::words::{self, Made};
+use super::made::{Made, Waiting, made};
+use super::words;
 use crate::cli::CreateArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -22,7 +23,9 @@ pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> 
         }
         Ok(create)
     };
-    let sandbox = match words::made(ask, arguments.new.wait, &interrupt).await? {
+    let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
+    let waiting = Waiting { client, image, wait, quiet: json, interrupt: &interrupt };
+    let sandbox = match made(waiting, ask).await? {
         Made::Sandbox(sandbox) => sandbox,
         Made::Interrupted(code) => return Ok(ExitCode::from(code)),
     };

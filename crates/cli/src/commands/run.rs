@@ -9,11 +9,11 @@ use client::{Client, Sandbox};
 use futures_util::future::try_join_all;
 
 use super::follow::{Shown, follow};
+use super::made::{Made, Waiting, made, remove};
 use super::transfer::{Place, Source};
-use super::words::{self, Made};
+use super::words;
 use crate::cli::{RunArguments, Volume};
 use crate::interrupt::Interrupt;
-use crate::output::note;
 use crate::progress::Progress;
 
 /// The service's own default for a command.
@@ -25,7 +25,9 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
     let interrupt = Interrupt::listen()?;
     let limit = arguments.running.timeout.unwrap_or(COMMAND_TIMEOUT).saturating_add(GRACE);
     let ask = || Ok(words::new(client, &arguments.image, &arguments.new)?.timeout(limit));
-    let sandbox = match words::made(ask, arguments.new.wait, &interrupt).await? {
+    let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
+    let waiting = Waiting { client, image, wait, quiet: json, interrupt: &interrupt };
+    let sandbox = match made(waiting, ask).await? {
         Made::Sandbox(sandbox) => sandbox,
         Made::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
@@ -74,12 +76,4 @@ async fn copy_out(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
     let copied = source.unnamed().copy(Place::Here(volume.local.clone()), &progress).await;
     progress.done();
     copied.map(drop)
-}
-
-/// The command's result counts more than a sandbox that stays for a minute.
-async fn remove(sandbox: &Sandbox) {
-    if let Err(error) = sandbox.terminate().await {
-        let id = sandbox.id();
-        note(&format!("sbx: {id} could not be removed: {error}; it ends by itself, or with 'sbx rm {id}'"));
-    }
 }

@@ -1,16 +1,9 @@
 //! From words on a command line to what the service takes.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
-use client::{Client, Code, Create};
+use client::{Client, Create};
 
 use crate::cli::New;
-use crate::interrupt::Interrupt;
-use crate::output::note;
-
-/// Where a service names no time of its own.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// One argument is a line for bash; several are a program and its arguments, and no shell reads into these.
 pub fn line(words: &[String]) -> String {
@@ -66,41 +59,6 @@ pub fn new(client: &Client, image: &str, new: &New) -> Result<Create> {
         create = create.only_domains(&new.allow);
     }
     Ok(create)
-}
-
-/// What came of waiting for a sandbox.
-pub enum Made<T> {
-    Sandbox(T),
-    /// Interrupted meanwhile, with the exit code for that. Nothing was made.
-    Interrupted(u8),
-}
-
-/// Makes a sandbox; where the service has no room, or still fetches the image, again and again until `wait` is over.
-pub async fn made(
-    ask: impl Fn() -> Result<Create>,
-    wait: Duration,
-    interrupt: &Interrupt,
-) -> Result<Made<client::Sandbox>> {
-    let begin = tokio::time::Instant::now();
-    let mut told = false;
-    loop {
-        // Not cut off half-way: nobody would know of the sandbox.
-        let error = match ask()?.await {
-            Ok(sandbox) => return Ok(Made::Sandbox(sandbox)),
-            Err(error) => error,
-        };
-        let pause = error.retry_after().unwrap_or(LOOK_AGAIN);
-        if error.code() != Code::ResourceExhausted || begin.elapsed() + pause > wait {
-            return Err(error.into());
-        }
-        if !std::mem::replace(&mut told, true) {
-            note(&format!("sbx: waiting: {}", error.message()));
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            code = interrupt.first() => return Ok(Made::Interrupted(code)),
-        }
-    }
 }
 
 #[cfg(test)]

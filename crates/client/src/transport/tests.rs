@@ -29,6 +29,20 @@ async fn a_create_whose_answer_is_lost_makes_one_sandbox() {
 }
 
 #[tokio::test]
+async fn who_waits_himself_hears_of_no_room_at_once() {
+    let fixture = Fixture::start().unwrap();
+    let client = fixture.client().unwrap();
+    fixture.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
+    let error = client.create("ubuntu:24.04").without_waiting().await.unwrap_err();
+    assert_eq!((error.code(), error.repeats(), fixture.seen().len()), (Code::ResourceExhausted, 0, 1));
+    // Other faults are none that anybody could wait for better.
+    fixture.trouble(refusal(429, "RATE_LIMITED"));
+    fixture.trouble(Trouble::LostAnswer);
+    client.create("ubuntu:24.04").without_waiting().await.unwrap();
+    assert_eq!(fixture.seen().len(), 4);
+}
+
+#[tokio::test]
 async fn two_creates_never_share_a_key() {
     let fixture = Fixture::start().unwrap();
     let client = fixture.client().unwrap();

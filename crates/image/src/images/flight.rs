@@ -10,7 +10,7 @@ use super::Inner;
 use crate::error::ImageError;
 use crate::image::Image;
 use crate::job::Builds;
-use crate::progress::{Meter, ProgressFn};
+use crate::progress::{Meter, Progress, ProgressFn};
 use crate::source::Source;
 
 type Result<T> = std::result::Result<T, ImageError>;
@@ -50,6 +50,11 @@ pub(super) struct Flights {
 }
 
 impl Flights {
+    /// How far each is.
+    pub(super) fn progress(&self) -> Vec<Progress> {
+        self.by_key.values().map(|flight| flight.meter.now()).collect()
+    }
+
     pub(super) fn take_tasks(&mut self) -> JoinSet<()> {
         self.by_key.clear();
         std::mem::take(&mut self.tasks)

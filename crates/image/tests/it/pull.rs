@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use image::{FailureKind, ImageError, Limits, Options, Progress};
+use image::{FailureKind, ImageError, Limits, Options, Progress, Stage};
 
 use crate::support::*;
 
@@ -301,6 +301,35 @@ async fn callers_share_one_pull_and_images_share_layers() {
     images.ensure("one", silent()).await.unwrap();
     assert_eq!(proxy.seen.lock().unwrap().len(), before);
     place.assert_no_work();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_far_a_pull_is_can_be_looked_at() {
+    let registry = Registry::start().await;
+    let big = Layer::new(&tar(&[("bin/", b""), ("big", &noise(500_000))]), Packing::Plain);
+    registry.push_image("app:1", &TestImage::new(vec![big.clone()])).await;
+    let blob = big.digest();
+    let stall = move |line: &str| if line.contains(&blob) { Action::Stall(200_000) } else { Action::Pass };
+    let proxy = Proxy::start(registry.port, stall).await;
+    let place = Place::new();
+    let images = place.open(&[("app", &[&format!("127.0.0.1:{}/app:1", proxy.port)])]);
+    assert_eq!(images.pulls(), []);
+    let waiting = tokio::spawn({
+        let images = images.clone();
+        async move { images.ensure("app", silent()).await }
+    });
+    let began = Instant::now();
+    while images.pulls().first().is_none_or(|pull| pull.done_bytes < 100_000) {
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", images.pulls());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let pull = images.pulls().remove(0);
+    assert_eq!((pull.image.as_str(), pull.stage), ("app", Stage::Fetching));
+    assert!(pull.done_bytes < 200_000 && pull.total_bytes > 500_000, "{pull:?}");
+    assert!(images.find("app").await.unwrap().is_none() && images.list().await.unwrap().is_empty());
+    images.close().await;
+    assert!(waiting.await.unwrap().is_err());
+    assert_eq!(images.pulls(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use utoipa::OpenApi;
 
 use super::{
-    create, events, execute, executions, files, get, health, list, network, pause, ports, post_events,
-    resume, rule, terminate, view,
+    create, events, execute, executions, files, get, health, images, list, network, pause, ports,
+    post_events, resume, rule, terminate, view,
 };
 use crate::layers::Access;
 use crate::openapi::{self, Needs};
@@ -26,7 +26,7 @@ use crate::openapi::{self, Needs};
     paths(
         create::create, list::list, get::get, pause::pause, resume::resume, terminate::terminate,
         execute::execute, events::of_account, events::of_sandbox, post_events::post, network::get, network::change,
-        health::health, openapi,
+        images::list, health::health, openapi,
         executions::terminal::open, executions::list::list, executions::get::get, executions::output::output,
         executions::stdin::write, executions::signal::send, executions::cancel::cancel, executions::attach::attach,
         files::read::read, files::write::write, files::delete::delete, files::list::list, files::stat::stat,
@@ -42,6 +42,7 @@ use crate::openapi::{self, Needs};
         (name = "Files", description = "Files of a sandbox, as its root sees them. Every parameter is in the query; a body is content."),
         (name = "Ports", description = "Ports of a sandbox that are reached from outside, each under a name of its own."),
         (name = "Events", description = "What happened, as a list or as a stream, and what a client says of its run."),
+        (name = "Images", description = "What sandboxes can be made of at once, and what is on its way."),
         (name = "Service", description = "The service itself.")
     )
 )]

@@ -43,6 +43,7 @@ fn route(path: &str) -> Option<(&'static str, Kind)> {
         "/v1/openapi.json" => ("/v1/openapi.json", Kind::Keyed(&["GET"], Endpoint::Other)),
         "/v1/sandboxes" => ("/v1/sandboxes", Kind::Keyed(&["GET", "POST"], Endpoint::Sandboxes)),
         "/v1/events" => ("/v1/events", Kind::Keyed(&["GET"], Endpoint::Other)),
+        "/v1/images" => ("/v1/images", Kind::Keyed(&["GET"], Endpoint::Other)),
         _ => {
             let rest = path.strip_prefix("/v1/sandboxes/")?;
             // As the router has it: between two slashes even nothing is an id, if one that names no sandbox.

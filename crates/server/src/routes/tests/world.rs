@@ -34,8 +34,8 @@ pub struct World {
     pub driver: FakeDriver,
     pub service: Arc<Service>,
     pub router: Router,
-    _dir: TempDir,
-    _registry: std::net::TcpListener,
+    dir: TempDir,
+    registry: std::net::TcpListener,
 }
 
 fn key(n: u8) -> KeyText {
@@ -139,7 +139,18 @@ impl World {
             stopping: CancellationToken::new(),
         });
         let router = routes::router(Arc::clone(&service));
-        Self { driver, service, router, _dir: dir, _registry: registry }
+        Self { driver, service, router, dir, registry }
+    }
+
+    /// The same images as another process of this host has them.
+    pub fn images_beside(&self) -> Images {
+        let root = self.dir.path().join("images");
+        Images::open(&root, Catalogue::default(), image::Options::default()).unwrap()
+    }
+
+    /// An image of the registry that answers nothing.
+    pub fn hanging_reference(&self, name: &str) -> String {
+        format!("{}/{name}", self.registry.local_addr().unwrap())
     }
 
     pub async fn send(&self, request: Request<Body>) -> axum::response::Response {

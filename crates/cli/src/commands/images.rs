@@ -1,0 +1,80 @@
+//! `sbx images`: the images that are on the service, and those on their way there.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use client::{Client, ImageStatus, ImageView};
+
+use crate::output;
+use crate::progress::size;
+use crate::style::{Paint, Tone};
+use crate::table::{age, plain, table};
+
+/// Enough of a digest to tell images apart: its name and 12 digits.
+const DIGEST: usize = 19;
+
+pub async fn images(client: &Client, json: bool) -> Result<ExitCode> {
+    let images = client.images().await?;
+    if json {
+        output::json(&images)?;
+    } else {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        output::text(&shown(&images, now_ms, Paint::of(&std::io::stdout())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(images: &[ImageView], now_ms: u64, paint: Paint) -> String {
+    let or_not = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let rows: Vec<_> = images
+        .iter()
+        .map(|image| {
+            let tone = match image.status {
+                ImageStatus::Ready => Tone::Good,
+                ImageStatus::Pulling => Tone::Waiting,
+            };
+            let age = image.created_at.map(|at| age(now_ms.saturating_sub(at.0)));
+            let digest = image.digest.as_ref().map(|digest| digest.chars().take(DIGEST).collect());
+            [
+                (image.name.clone(), Tone::Bold),
+                (status(image), tone),
+                plain(or_not(image.size_bytes.map(size))),
+                plain(or_not(age)),
+                plain(or_not(digest)),
+            ]
+        })
+        .collect();
+    table(["IMAGE", "STATUS", "SIZE", "AGE", "DIGEST"], &rows, paint)
+}
+
+fn status(image: &ImageView) -> String {
+    let percent =
+        image.progress.and_then(|pull| pull.done_bytes.saturating_mul(100).checked_div(pull.total_bytes));
+    match percent {
+        Some(percent) => format!("{} {percent} %", image.status),
+        None => image.status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_what_is_known() {
+        let json = r#"[
+            {"name":"a:1","status":"ready","digest":"sha256:0123456789abcdef","sizeBytes":120000000,"createdAt":"1970-01-01T00:01:00Z"},
+            {"name":"b:1","status":"pulling","progress":{"stage":"fetching","doneBytes":1,"totalBytes":4}},
+            {"name":"c:1","status":"pulling","progress":{"stage":"resolving","doneBytes":0,"totalBytes":0}}]"#;
+        let images: Vec<ImageView> = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            shown(&images, 180_000, Paint::None),
+            "IMAGE  STATUS        SIZE      AGE  DIGEST\n\
+             a:1    ready         120.0 MB  2m   sha256:0123456789ab\n\
+             b:1    pulling 25 %  -         -    -\n\
+             c:1    pulling       -         -    -\n"
+        );
+    }
+}

@@ -1,0 +1,41 @@
+//! Which images a list shows. Names of the catalogue are the operator's. Where a create may name any image of a registry, others
+//! are what some account once asked for: they are for whoever knows them.
+
+/// What a list of images is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageListing<'a> {
+    /// All that may be shown.
+    All,
+    /// The one with this name.
+    Named(&'a str),
+}
+
+/// Whether an image stands in a list. `any_image`: a create may name images that are not in the catalogue.
+pub fn image_is_listed(listing: ImageListing<'_>, name: &str, in_catalogue: bool, any_image: bool) -> bool {
+    match listing {
+        ImageListing::All => in_catalogue || !any_image,
+        ImageListing::Named(asked) => name == asked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_account_named_is_shown_to_who_names_it_too() {
+        let theirs = "registry.example.com/their/secret-project:1";
+        assert!(!image_is_listed(ImageListing::All, theirs, false, true));
+        assert!(image_is_listed(ImageListing::Named(theirs), theirs, false, true));
+        assert!(!image_is_listed(ImageListing::Named("ubuntu:24.04"), theirs, false, true));
+    }
+
+    #[test]
+    fn the_operators_are_for_all() {
+        // In the catalogue, or imported where nobody else could have brought it.
+        assert!(image_is_listed(ImageListing::All, "ubuntu:24.04", true, true));
+        assert!(image_is_listed(ImageListing::All, "ubuntu:24.04", true, false));
+        assert!(image_is_listed(ImageListing::All, "imported:1", false, false));
+        assert!(!image_is_listed(ImageListing::Named("ubuntu"), "ubuntu:24.04", true, false));
+    }
+}

@@ -1,0 +1,88 @@
+//! The list of images: what is here, and what is on its way.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::world::{Answer, HANGING, IMAGE, World};
+
+const ALL: &str = "/v1/images";
+
+fn names(answer: &Answer) -> Vec<&str> {
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    answer.json["data"].as_array().unwrap().iter().map(|image| image["name"].as_str().unwrap()).collect()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+/// A create that is told to come back.
+async fn begin_to_fetch(world: &World, image: &str) {
+    let answer = world.post("/v1/sandboxes", json!({ "image": image })).await;
+    assert_eq!(
+        (answer.status, answer.detail("field")),
+        (StatusCode::SERVICE_UNAVAILABLE, "image"),
+        "{}",
+        answer.text
+    );
+}
+
+#[tokio::test]
+async fn what_is_here_and_what_is_fetched_is_listed() {
+    let world = World::new().await;
+    let before = world.call("GET", ALL).await;
+    assert_eq!(names(&before), [IMAGE]);
+    let ready = &before.json["data"][0];
+    assert_eq!(keys(ready), ["createdAt", "digest", "name", "sizeBytes", "status"]);
+    assert_eq!(ready["status"], "ready");
+    assert!(ready["digest"].as_str().unwrap().starts_with("sha256:"), "{ready}");
+
+    begin_to_fetch(&world, HANGING).await;
+    let now = world.call("GET", ALL).await;
+    assert_eq!(names(&now), [HANGING, IMAGE]);
+    let pulling = &now.json["data"][0];
+    assert_eq!(
+        *pulling,
+        json!({ "name": HANGING, "status": "pulling", "progress": { "stage": "resolving", "doneBytes": 0, "totalBytes": 0 } })
+    );
+    assert_eq!(now.json["pagination"], json!({ "total": 2, "limit": 20, "offset": 0, "hasMore": false }));
+    assert_eq!(names(&world.call("GET", "/v1/images?name=hanging%3A1").await), [HANGING]);
+    assert!(names(&world.call("GET", "/v1/images?name=custom").await).is_empty());
+    let page = world.call("GET", "/v1/images?limit=1&offset=1").await;
+    assert_eq!(names(&page), [IMAGE]);
+    assert_eq!(page.json["pagination"]["total"], 2);
+}
+
+/// As another process of the same host puts it there.
+#[tokio::test]
+async fn what_another_process_fetched_is_listed() {
+    let world = World::new().await;
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(root.path().join("usr")).unwrap();
+    let beside = world.images_beside();
+    let source = format!("rootfs:{}", root.path().display()).parse().unwrap();
+    beside.import("beside:1", source, std::sync::Arc::new(|_| {})).await.unwrap();
+    assert_eq!(names(&world.call("GET", "/v1/images?name=beside:1").await), ["beside:1"]);
+    assert_eq!(names(&world.call("GET", ALL).await), ["beside:1", IMAGE]);
+}
+
+#[tokio::test]
+async fn an_image_that_somebody_named_is_shown_to_who_names_it() {
+    let world = World::with_any_image().await;
+    let theirs = world.hanging_reference("their/secret:1");
+    begin_to_fetch(&world, &theirs).await;
+    assert_eq!(names(&world.call("GET", ALL).await), [IMAGE]);
+    let named = world.call("GET", &format!("/v1/images?name={theirs}")).await;
+    assert_eq!(names(&named), [theirs.as_str()]);
+    assert_eq!(named.json["data"][0]["status"], "pulling");
+}
+
+#[tokio::test]
+async fn parameters_are_read_strictly() {
+    let world = World::new().await;
+    for query in ["limit=0", "limit=x", "offset=-1", "name=a&name=b", "name=%ff"] {
+        let answer = world.call("GET", &format!("{ALL}?{query}")).await;
+        assert_eq!((answer.status, answer.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"), "{query}");
+    }
+    assert_eq!(names(&world.call("GET", "/v1/images?unknown=1").await), [IMAGE]);
+}

@@ -1,0 +1,179 @@
+//! A registry with one small image that is handed out slowly: half of its layer at once, the rest when the test says so. Called by
+//! tests of what is seen while an image is fetched. Ends when it is dropped.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+const LONGEST_HEAD: usize = 16 * 1024;
+/// While it is held back, so much comes at a time: a transfer that stands still would be given up.
+const TRICKLE: usize = 256;
+const TRICKLE_EVERY: Duration = Duration::from_millis(200);
+
+/// The registry, and the tasks that answer.
+pub struct SlowRegistry {
+    /// Of its image, as a configuration names it.
+    pub reference: String,
+    /// Of the image's manifest.
+    pub digest: String,
+    pub layer_bytes: u64,
+    release: watch::Sender<bool>,
+    _tasks: JoinSet<()>,
+}
+
+struct Content {
+    manifest: Vec<u8>,
+    manifest_digest: String,
+    config: Vec<u8>,
+    config_digest: String,
+    layer: Vec<u8>,
+    layer_digest: String,
+}
+
+impl SlowRegistry {
+    pub async fn start() -> Result<Self> {
+        let content = Arc::new(Content::new()?);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let reference = format!("127.0.0.1:{}/slow:1", listener.local_addr()?.port());
+        let (release, released) = watch::channel(false);
+        let (digest, layer_bytes) = (content.manifest_digest.clone(), content.layer.len() as u64);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (content, released) = (Arc::clone(&content), released.clone());
+                // Who goes away before the end is no failure of a registry.
+                connections.spawn(async move { content.answer(stream, released).await.unwrap_or_default() });
+            }
+        });
+        Ok(Self { reference, digest, layer_bytes, release, _tasks: tasks })
+    }
+
+    /// Lets the rest of the layer go.
+    pub fn release(&self) {
+        self.release.send_replace(true);
+    }
+}
+
+impl Content {
+    fn new() -> Result<Self> {
+        let root = tempfile::tempdir()?;
+        tiny_root(root.path())?;
+        let tar = Command::new("tar")
+            .args(["--numeric-owner", "--owner=0", "--group=0", "-cf", "-", "."])
+            .current_dir(root.path())
+            .output()?;
+        ensure!(tar.status.success(), "tar: {}", String::from_utf8_lossy(&tar.stderr));
+        let layer = tar.stdout;
+        let layer_digest = sha256(&layer)?;
+        let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+        let config = json!({
+            "architecture": architecture, "os": "linux",
+            "config": { "Env": ["PATH=/bin"] },
+            "rootfs": { "type": "layers", "diff_ids": [layer_digest] },
+        });
+        let config = config.to_string().into_bytes();
+        let config_digest = sha256(&config)?;
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": MANIFEST,
+            "config": { "mediaType": CONFIG, "digest": config_digest, "size": config.len() },
+            "layers": [{ "mediaType": LAYER, "digest": layer_digest, "size": layer.len() }],
+        });
+        let manifest = manifest.to_string().into_bytes();
+        let manifest_digest = sha256(&manifest)?;
+        Ok(Self { manifest, manifest_digest, config, config_digest, layer, layer_digest })
+    }
+
+    /// One request a connection.
+    async fn answer(
+        &self,
+        mut stream: TcpStream,
+        mut released: watch::Receiver<bool>,
+    ) -> std::io::Result<()> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && head.len() < LONGEST_HEAD {
+            head.push(stream.read_u8().await?);
+        }
+        let head = String::from_utf8_lossy(&head);
+        let mut words = head.split(' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let (kind, digest, body): (&str, &str, &[u8]) = if path.trim_end_matches('/') == "/v2" {
+            ("application/json", "", b"{}")
+        } else if path.contains("/manifests/") {
+            (MANIFEST, &self.manifest_digest, &self.manifest)
+        } else if path.ends_with(&self.config_digest) {
+            ("application/octet-stream", &self.config_digest, &self.config)
+        } else if path.ends_with(&self.layer_digest) {
+            ("application/octet-stream", &self.layer_digest, &self.layer)
+        } else {
+            let nothing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            return stream.write_all(nothing.as_bytes()).await;
+        };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nDocker-Content-Digest: {digest}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        if method == "HEAD" {
+            return Ok(());
+        }
+        let mut sent = if digest == self.layer_digest { body.len() / 2 } else { body.len() };
+        stream.write_all(&body[..sent]).await?;
+        while sent < body.len() && !*released.borrow() {
+            let end = body.len().min(sent + TRICKLE);
+            stream.write_all(&body[sent..end]).await?;
+            sent = end;
+            // Whether it was released or time is over, the next look tells.
+            let _ = tokio::time::timeout(TRICKLE_EVERY, released.changed()).await;
+        }
+        stream.write_all(&body[sent..]).await?;
+        stream.shutdown().await
+    }
+}
+
+/// `sha256:…` as registries write it.
+fn sha256(bytes: &[u8]) -> Result<String> {
+    let mut child = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("sha256sum")?;
+    child.stdin.take().context("no input")?.write_all(bytes)?;
+    let said = String::from_utf8(child.wait_with_output()?.stdout)?;
+    let digest = said.split_whitespace().next().context("sha256sum says nothing")?;
+    Ok(format!("sha256:{digest}"))
+}
+
+/// A root with bash and little else, from this host's own files.
+pub fn tiny_root(dir: &Path) -> Result<()> {
+    let script = r#"
+        set -eu
+        mkdir -p "$1"/{bin,dev,proc,sys,tmp,etc,root}
+        for program in bash cat sleep mkdir; do
+          real=$(readlink -f "$(command -v $program)")
+          cp "$real" "$1/bin/$program"
+          ldd "$real" | grep -o '/[^ )]*' | while read -r library; do
+            mkdir -p "$1$(dirname "$library")"
+            cp -L "$library" "$1$library"
+          done
+        done
+        ln -sf bash "$1/bin/sh"
+        echo 'root:x:0:0:root:/root:/bin/bash' > "$1/etc/passwd"
+    "#;
+    let output = Command::new("bash").args(["-c", script, "tiny_root"]).arg(dir).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
