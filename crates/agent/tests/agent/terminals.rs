@@ -62,6 +62,8 @@ fn what_is_typed_is_shown_and_read_and_the_size_changes() {
     host.type_in(op, "hello\r");
     assert_eq!(host.shown(op, "got hello\r\n"), "hello\r\ngot hello\r\n");
     host.say(&ToGuest::Resize { op, size: TerminalSize { columns: 132, rows: 50 } });
+    // A signal that comes just before a shell begins to wait for a line is heard after that line.
+    host.type_in(op, "again\r");
     host.shown(op, "now 50 132\r\n");
     host.type_in(op, "\x04");
     host.shown(op, "over\r\n");
