@@ -2,6 +2,7 @@
 //! listing a page.
 
 mod body;
+mod bounded;
 mod list;
 mod pack;
 mod pieces;

@@ -5,6 +5,7 @@
 
 mod collect;
 mod listener;
+mod ports;
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 pub use listener::serve;
+pub use ports::OpenPort;
+use ports::PortFigures;
 
 /// From a read of memory to a create that had to wait for its image.
 const SECONDS: [f64; 14] =
@@ -51,6 +54,8 @@ pub struct Metrics {
     requests: Family<Answered, Counter>,
     seconds: Family<Asked, Histogram, fn() -> Histogram>,
     refusals: Family<Reason, Counter>,
+    /// Through exposed ports, which is not of the interface.
+    pub ports: PortFigures,
 }
 
 impl Metrics {
@@ -59,6 +64,7 @@ impl Metrics {
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             refusals: Family::default(),
+            ports: PortFigures::default(),
         }
     }
 
@@ -88,6 +94,7 @@ impl Metrics {
             "Requests turned away before the engine heard of them, by reason",
             self.refusals.clone(),
         );
+        self.ports.register(&mut registry);
         registry.register_collector(Box::new(collect::Living(engine)));
         registry.register_collector(Box::new(collect::Process::new()));
         registry

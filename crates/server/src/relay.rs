@@ -54,8 +54,8 @@ pub fn wrap(api: Router, service: Arc<Service>) -> Router {
             match host_of(&request, &service) {
                 Ok(HostOf::Service) => api.call(request).await,
                 Ok(HostOf::Port(id, port)) => Ok::<_, Infallible>(pass(&service, request, &id, port).await),
-                Ok(HostOf::Nobody) => Ok(Asker::of(&request).refuse(&nobody())),
-                Err(refusal) => Ok(Asker::of(&request).refuse(&refusal)),
+                Ok(HostOf::Nobody) => Ok(refuse(&service, &Asker::of(&request), &nobody())),
+                Err(refusal) => Ok(refuse(&service, &Asker::of(&request), &refusal)),
             }
         }
     }))
@@ -90,15 +90,23 @@ fn malformed(what: &str) -> ApiError {
 async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) -> Response {
     let asker = Asker::of(&request);
     match carry(service, request, id, port, &asker).await {
-        Ok(response) => response,
+        Ok(response) => {
+            service.metrics.ports.answered(response.status().as_u16());
+            response
+        }
         Err(error) => {
             tracing::debug!(
                 target: "sandboxd::relay", sandbox = %id, port, code = error.code.as_str(), cause = error.cause,
                 request_id = &*asker.id.0, "a request did not come through"
             );
-            asker.refuse(&error)
+            refuse(service, &asker, &error)
         }
     }
+}
+
+fn refuse(service: &Service, asker: &Asker, error: &ApiError) -> Response {
+    service.metrics.ports.refused(error.code.as_str());
+    asker.refuse(error)
 }
 
 async fn carry(
@@ -131,7 +139,8 @@ async fn carry(
     })?;
     let (tunnel, permit) =
         service.engine.enter_port(&exposure).await.map_err(|error| of_entry(error, port))?;
-    let inside = Inside::new(tunnel, (permit, place), exposure, service.ports.idle, service.stopping.clone());
+    let held = (permit, place, service.metrics.ports.opened());
+    let inside = Inside::new(tunnel, held, exposure, service.ports.idle, service.stopping.clone());
     if let Some(pace) = parts.extensions.get::<Pace>() {
         // The guard of the connection has the time of both ways.
         pace.take_time();

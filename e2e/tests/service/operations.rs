@@ -1,6 +1,7 @@
 //! What an operator sees of the service: its metrics, a certificate of the operator's own, one daemon a place.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use e2e::service::{Service, ServiceOptions};
@@ -8,6 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::portal::opened;
 use crate::{SANDBOXES, created, until, verb};
 
 async fn metrics(service: &Service) -> String {
@@ -29,7 +31,7 @@ fn sample(metrics: &str, name: &str, labels: &[&str]) -> f64 {
 
 #[tokio::test]
 async fn metrics_count_what_was_done() {
-    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let service = Arc::new(Service::start(&ServiceOptions::default()).await.unwrap());
     let client = service.account().await.unwrap();
     let (one, two) = (created(&client).await, created(&client).await);
     client.order(&verb(&two, "pause")).await.unwrap().is(200).unwrap();
@@ -51,6 +53,16 @@ async fn metrics_count_what_was_done() {
     assert!(count("sandboxd_http_refusals_total", &["unauthorized"]) >= 1.0, "{said}");
     assert_eq!(count("sandboxd_sandboxes", &["running"]), 1.0, "{said}");
     assert_eq!(count("sandboxd_sandboxes", &["paused"]), 1.0, "{said}");
+    let (_, door) = opened(&service, &client).await;
+    assert_eq!(door.get("/status?404").await.status, 404);
+    assert_eq!(door.get("/").await.status, 200);
+    assert_eq!(door.without_token().get("/").await.status, 401);
+    let said = metrics(&service).await;
+    let count = |name: &str, labels: &[&str]| sample(&said, name, labels);
+    assert_eq!(count("sandboxd_port_requests_total", &["2xx"]), 1.0, "{said}");
+    assert_eq!(count("sandboxd_port_requests_total", &["4xx"]), 1.0, "{said}");
+    assert_eq!(count("sandboxd_port_refusals_total", &["UNAUTHORIZED"]), 1.0, "{said}");
+    assert!(count("sandboxd_port_bytes_total", &["out"]) > 100.0, "{said}");
     // Nothing of who did it: ids would make as many series as there are sandboxes.
     assert!(!said.contains(&one) && !said.contains("account-") && !said.contains("sbk_"), "{said}");
 }

@@ -4,12 +4,15 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use api::Unpacked;
-use tar::{Archive, Builder, EntryType};
+use tar::{Archive, Builder, Entry, EntryType};
+
+use super::bounded::{Allowance, Bounded};
 
 /// What a directory's owner needs to put something into it.
 const OWN_ALL: u32 = 0o700;
 /// They are remembered, and whoever is inside can make many.
 const MOST_CLOSED: usize = 10_000;
+const MOST_CLOSED_BYTES: u64 = 32 << 20;
 
 /// Writes a directory as an archive, with names below it.
 pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
@@ -30,36 +33,35 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     std::fs::create_dir_all(dir)?;
     let path = dir.to_string_lossy().into_owned();
     let mut tally = Unpacked { path, files: 0, directories: 0, links: 0, skipped: 0, bytes: 0 };
-    let mut archive = Archive::new(archive);
+    let allowance = Allowance::new();
+    let mut archive = Archive::new(Bounded::new(archive, &allowance));
     archive.set_preserve_mtime(true);
     // Those that even their owner cannot write into come last.
-    let mut directories = Vec::new();
-    for entry in archive.entries()? {
+    let (mut directories, mut remembered) = (Vec::new(), 0);
+    let mut entries = archive.entries()?;
+    let mut before = 0;
+    while let (Some(entry), length) = allowance.head(before, || entries.next()) {
         let mut entry = entry?;
-        let counted = match entry.header().entry_type() {
-            EntryType::Regular | EntryType::Continuous => &mut tally.files,
-            EntryType::Symlink | EntryType::Link => &mut tally.links,
-            EntryType::Directory if entry.header().mode()? & OWN_ALL == OWN_ALL => &mut tally.directories,
-            EntryType::Directory if directories.len() < MOST_CLOSED => {
-                directories.push(entry);
-                continue;
-            }
-            EntryType::Directory => {
-                let message = format!("more than {MOST_CLOSED} directories are closed to their owner");
+        let kind = entry.header().entry_type();
+        if kind == EntryType::Directory && entry.header().mode()? & OWN_ALL != OWN_ALL {
+            remembered += length;
+            if directories.len() == MOST_CLOSED || remembered > MOST_CLOSED_BYTES {
+                let message =
+                    format!("more than {} directories are closed to their owner", directories.len());
                 return Err(io::Error::other(message));
             }
-            _ => {
-                tally.skipped += 1;
-                continue;
-            }
-        };
+            before = pass(&mut entry)?;
+            directories.push(entry);
+            continue;
+        }
         // `false`: its name leads out of the directory.
-        if entry.unpack_in(dir)? {
-            *counted += 1;
+        if is_made(kind) && entry.unpack_in(dir)? {
+            *counted(kind, &mut tally) += 1;
             tally.bytes += entry.size();
         } else {
             tally.skipped += 1;
         }
+        before = pass(&mut entry)?;
     }
     // Deepest first, so that a mode that forbids writing does not hinder what is below.
     directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
@@ -71,8 +73,32 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
         }
     }
     // What is behind the end: the sender is to be heard to its own.
-    io::copy(archive.into_inner(), &mut io::sink())?;
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(tally)
+}
+
+fn is_made(kind: EntryType) -> bool {
+    use EntryType::{Continuous, Directory, Link, Regular, Symlink};
+    matches!(kind, Regular | Continuous | Symlink | Link | Directory)
+}
+
+fn counted(kind: EntryType, tally: &mut Unpacked) -> &mut u64 {
+    match kind {
+        EntryType::Symlink | EntryType::Link => &mut tally.links,
+        EntryType::Directory => &mut tally.directories,
+        _ => &mut tally.files,
+    }
+}
+
+/// Passes over what is left of an entry. Answers how much of it the next has before it all the same.
+fn pass<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<u64> {
+    if entry.header().entry_type() != EntryType::GNUSparse {
+        io::copy(entry, &mut io::sink())?;
+        return Ok(0);
+    }
+    // Reading it would read its holes, of any length. A size that pax records change is not to be relied on.
+    let says = if entry.pax_extensions()?.is_none() { entry.header().entry_size()? } else { 0 };
+    Ok(says)
 }
 
 #[cfg(test)]
@@ -129,6 +155,8 @@ mod tests {
         let dir = outside.path().join("in/side");
         std::fs::create_dir_all(&dir).unwrap();
         let absolute = outside.path().to_str().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        std::fs::set_permissions(outside.path(), PermissionsExt::from_mode(0o700)).unwrap();
         for entries in [
             vec![(EntryType::Regular, "../../victim", "")],
             vec![(EntryType::Symlink, "door", "../.."), (EntryType::Regular, "door/victim", "")],
@@ -136,11 +164,19 @@ mod tests {
             vec![(EntryType::Symlink, "v", "../../victim"), (EntryType::Regular, "v", "")],
             vec![(EntryType::Link, "hard", "../../victim"), (EntryType::Regular, "hard", "")],
             vec![(EntryType::Symlink, "d", "../.."), (EntryType::Directory, "d/new", "")],
+            vec![(EntryType::Symlink, "e", "../.."), (EntryType::Directory, "e", "")],
+            vec![
+                (EntryType::Symlink, "s", "../../victim"),
+                (EntryType::Link, "t", "s"),
+                (EntryType::Regular, "t", ""),
+            ],
+            vec![(EntryType::Regular, victim.to_str().unwrap(), "")],
         ] {
             // Refused or skipped: either is well.
             let _ = unpack(&mut hostile(&entries).as_slice(), &dir);
             assert_eq!(std::fs::read_to_string(&victim).unwrap(), "good", "{entries:?}");
             assert!(!outside.path().join("new").exists(), "{entries:?}");
+            assert_eq!(mode(outside.path()), 0o700, "{entries:?}");
         }
         let odd =
             [(EntryType::Fifo, "fifo", ""), (EntryType::Char, "null", ""), (EntryType::Regular, "a", "")];
@@ -148,6 +184,92 @@ mod tests {
         assert_eq!((unpacked.files, unpacked.skipped), (1, 2));
         assert_eq!(dir.join("a").metadata().unwrap().permissions().mode() & 0o7777, 0o755);
         assert!(!dir.join("fifo").exists());
+    }
+
+    /// An entry of a kind that says something of the next one.
+    fn about_next(archive: &mut Builder<Vec<u8>>, kind: EntryType, content: &[u8]) {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        archive.append(&header, content).unwrap();
+    }
+
+    fn file(archive: &mut Builder<Vec<u8>>, content: &[u8]) {
+        let mut header = Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, "file", content).unwrap();
+    }
+
+    fn record(key: &str, value: &str) -> Vec<u8> {
+        let rest = format!(" {key}={value}\n");
+        let length = (rest.len()..).find(|length| length.to_string().len() + rest.len() == *length).unwrap();
+        format!("{length}{rest}").into_bytes()
+    }
+
+    #[test]
+    fn names_are_not_kept_however_long() {
+        let to = tempfile::tempdir().unwrap();
+        let mut whole = Vec::new();
+        for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+            let mut archive = Builder::new(Vec::new());
+            file(&mut archive, &[7; 1 << 20]);
+            about_next(&mut archive, kind, &vec![b'a'; 8 << 20]);
+            file(&mut archive, b"");
+            whole = archive.into_inner().unwrap();
+            let mut rest = whole.as_slice();
+            let error = unpack(&mut rest, to.path()).unwrap_err();
+            assert!(error.to_string().contains("longer than 65536 bytes"), "{kind:?}: {error}");
+            // It was not even read.
+            assert!(rest.len() > 7 << 20, "{kind:?}: {} left of {}", rest.len(), whole.len());
+        }
+        assert!(whole.len() > 9 << 20);
+    }
+
+    /// Contents of any length, also of what is left out, and heads that are as long as any need be.
+    #[test]
+    fn nothing_else_is_bounded() {
+        let to = tempfile::tempdir().unwrap();
+        let mut archive = Builder::new(Vec::new());
+        let long = vec![b'x'; 3 << 20];
+        about_next(&mut archive, EntryType::XGlobalHeader, &long);
+        about_next(&mut archive, EntryType::Fifo, &long);
+        // With a hole of gigabytes behind its content.
+        let mut sparse = Header::new_gnu();
+        sparse.set_entry_type(EntryType::GNUSparse);
+        sparse.set_size(long.len() as u64);
+        let gnu = sparse.as_gnu_mut().unwrap();
+        gnu.sparse[0].offset = *b"00000000000\0";
+        gnu.sparse[0].numbytes = *b"00014000000\0";
+        gnu.sparse[1].offset = *b"77777777777\0";
+        gnu.sparse[1].numbytes = *b"00000000000\0";
+        gnu.realsize = *b"77777777777\0";
+        sparse.set_cksum();
+        archive.append(&sparse, long.as_slice()).unwrap();
+        about_next(&mut archive, EntryType::XHeader, &record("comment", &"c".repeat(60_000)));
+        file(&mut archive, &long);
+        let unpacked = unpack(&mut archive.into_inner().unwrap().as_slice(), to.path()).unwrap();
+        assert_eq!((unpacked.files, unpacked.skipped, unpacked.bytes), (1, 3, long.len() as u64));
+    }
+
+    #[test]
+    fn long_names_lead_nowhere_else_either() {
+        let outside = tempfile::tempdir().unwrap();
+        let (victim, dir) = (outside.path().join("victim"), outside.path().join("in/side"));
+        std::fs::write(&victim, "good").unwrap();
+        for name in ["../../victim", victim.to_str().unwrap()] {
+            for (kind, content) in [
+                (EntryType::XHeader, record("path", name)),
+                (EntryType::GNULongName, format!("{name}\0").into_bytes()),
+            ] {
+                let mut archive = Builder::new(Vec::new());
+                about_next(&mut archive, kind, &content);
+                file(&mut archive, b"evil");
+                let _ = unpack(&mut archive.into_inner().unwrap().as_slice(), &dir);
+                assert_eq!(std::fs::read_to_string(&victim).unwrap(), "good", "{kind:?} {name}");
+            }
+        }
     }
 
     #[test]

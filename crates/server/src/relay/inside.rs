@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use crate::metrics::OpenPort;
 use crate::ports::Place;
 
 /// What is written at once, which is copied once.
@@ -69,6 +70,7 @@ impl State {
 pub struct Inside {
     tunnel: Arc<Tunnel>,
     _held: (Permit, Place),
+    counted: OpenPort,
     reading: Option<Task<Option<Bytes>>>,
     /// Read and not asked for yet.
     ahead: Bytes,
@@ -87,7 +89,7 @@ pub struct Inside {
 impl Inside {
     pub fn new(
         tunnel: Tunnel,
-        held: (Permit, Place),
+        (permit, place, counted): (Permit, Place, OpenPort),
         exposure: Exposure,
         idle: Duration,
         stopping: CancellationToken,
@@ -95,7 +97,8 @@ impl Inside {
         let moved = Instant::now();
         Self {
             tunnel: Arc::new(tunnel),
-            _held: held,
+            _held: (permit, place),
+            counted,
             reading: None,
             ahead: Bytes::new(),
             ended: false,
@@ -164,6 +167,7 @@ impl Inside {
 
     fn came(&mut self, bytes: Bytes) -> io::Result<()> {
         self.moved = Instant::now();
+        self.counted.from_program(bytes.len());
         if !self.state.has_head.load(Ordering::Relaxed) {
             self.before_head += bytes.len();
             if self.before_head > HEAD_BYTES {
@@ -212,6 +216,7 @@ impl AsyncWrite for Inside {
         ready!(self.poll_written(cx))?;
         let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
         let (count, tunnel) = (some.len(), Arc::clone(&self.tunnel));
+        self.counted.to_program(count);
         self.writing = Some(Box::pin(async move { tunnel.write_all(&some).await }));
         // Begun at once; what is left of it the next call waits for.
         match self.poll_written(cx) {

@@ -1,0 +1,134 @@
+//! Traffic through exposed ports, counted as it goes by `relay`. Of whose it is nothing is said: there are too many.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Class {
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Carried {
+    direction: &'static str,
+}
+
+/// What was counted. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct PortFigures {
+    requests: Family<Class, Counter>,
+    refusals: Family<Refused, Counter>,
+    bytes: Family<Carried, Counter>,
+    open: Gauge,
+}
+
+/// A connection to a program, which is open until it is dropped.
+#[derive(Debug)]
+pub struct OpenPort {
+    to_program: Counter,
+    from_program: Counter,
+    open: Gauge,
+}
+
+impl PortFigures {
+    /// A request has its answer. A program may make up any status, and each would be kept.
+    pub fn answered(&self, status: u16) {
+        let class = match status / 100 {
+            1 => "1xx",
+            2 => "2xx",
+            3 => "3xx",
+            4 => "4xx",
+            5 => "5xx",
+            _ => "other",
+        };
+        self.requests.get_or_create(&Class { class }).inc();
+    }
+
+    /// A request was answered by us, with this code.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&Refused { reason }).inc();
+    }
+
+    pub fn opened(&self) -> OpenPort {
+        let bytes = |direction| self.bytes.get_or_create(&Carried { direction }).clone();
+        self.open.inc();
+        OpenPort { to_program: bytes("in"), from_program: bytes("out"), open: self.open.clone() }
+    }
+
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "port_requests",
+            "Requests through ports that programs answered, by the class of the status; websockets are 1xx",
+            self.requests.clone(),
+        );
+        registry.register(
+            "port_refusals",
+            "Requests for ports that did not come through, by the code of the error",
+            self.refusals.clone(),
+        );
+        registry.register("port_bytes", "Bytes to programs and from them", self.bytes.clone());
+        registry.register(
+            "port_connections",
+            "Requests and websockets that are under way to programs",
+            self.open.clone(),
+        );
+    }
+}
+
+impl OpenPort {
+    pub fn to_program(&self, bytes: usize) {
+        self.to_program.inc_by(bytes as u64);
+    }
+
+    pub fn from_program(&self, bytes: usize) {
+        self.from_program.inc_by(bytes as u64);
+    }
+}
+
+impl Drop for OpenPort {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_is_counted_while_it_goes_and_afterwards() {
+        let figures = PortFigures::default();
+        let mut registry = Registry::default();
+        figures.register(&mut registry);
+        let says = |line: &str| {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            assert!(text.lines().any(|given| given == line), "no {line} in:\n{text}");
+        };
+        let (one, two) = (figures.opened(), figures.opened());
+        one.to_program(3);
+        two.to_program(4);
+        two.from_program(5);
+        says("port_connections 2");
+        drop((one, two));
+        says("port_connections 0");
+        says("port_bytes_total{direction=\"in\"} 7");
+        says("port_bytes_total{direction=\"out\"} 5");
+        for status in [101, 200, 204, 999] {
+            figures.answered(status);
+        }
+        figures.refused("RATE_LIMITED");
+        says("port_requests_total{class=\"1xx\"} 1");
+        says("port_requests_total{class=\"2xx\"} 2");
+        says("port_requests_total{class=\"other\"} 1");
+        says("port_refusals_total{reason=\"RATE_LIMITED\"} 1");
+    }
+}
