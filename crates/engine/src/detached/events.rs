@@ -1,6 +1,8 @@
 //! The events of a detached execution: the same as of any command. They are told by whichever daemon is there, and each is there
 //! once, however often it is told: so who died in the very moment of one leaves neither none nor two.
 
+use std::sync::atomic::Ordering;
+
 use api::{EventKind, RunId};
 use guest_proto::Exit;
 use rules::{Ended, TimeMs};
@@ -12,6 +14,8 @@ use crate::kept::log::Told;
 use crate::kept::record::{End, Record};
 use crate::shared::Shared;
 
+/// Of one that the daemon before this one left.
+const UNHEARD: &str = "its sandbox ended before it was heard of again; how it ended is not known";
 /// Of the writes of one commit, left to the others.
 const OTHERS: usize = 16;
 
@@ -31,7 +35,9 @@ pub fn ended_with(sandbox: &SandboxRecord, executions: &Executions, now: TimeMs)
     let untold = executions.untold();
     let ends = untold.iter().take(MAX_WRITES - OTHERS).map(|execution| {
         let told = execution.progress.borrow().told.clone();
-        let end = told.end.clone().unwrap_or_else(|| killed(&execution.record, now));
+        let has_started = execution.has_started.load(Ordering::Relaxed);
+        let new = || if has_started { killed(&execution.record, now) } else { lost(UNHEARD, now) };
+        let end = told.end.clone().unwrap_or_else(new);
         end_of(sandbox, &execution.record, &told, &end)
     });
     ends.collect()
@@ -42,6 +48,12 @@ pub fn killed(record: &Record, now: TimeMs) -> End {
     let (exit_code, signal) = outcome(rules::Command::Ended(Ended::Signalled { signal: 9 }));
     let duration_ms = now.0.saturating_sub(record.started_at_ms);
     End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
+}
+
+/// The end of what nobody knows.
+pub fn lost(why: &str, now: TimeMs) -> End {
+    let message = Some(why.to_owned());
+    End { is_lost: true, exit_code: None, signal: None, message, duration_ms: 0, at_ms: now.0 }
 }
 
 /// What an agent said of an end.

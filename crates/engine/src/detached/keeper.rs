@@ -13,6 +13,7 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -88,21 +89,20 @@ impl Keeper {
             return self.tell(end).await;
         }
         let mut text = self.text().await?;
-        let mut is_told_of = started.is_some();
         let mut on = started.map(|kept| (kept, 0));
         loop {
             let (kept, fed) = match on.take() {
                 Some(on) => on,
                 None => match self.taken().await? {
                     Taken::On(kept, fed) => {
-                        if !std::mem::replace(&mut is_told_of, true) {
+                        if !self.execution.has_started.swap(true, Ordering::Relaxed) {
                             // It started, and the daemon that started it may have died before it said so.
                             let sandbox = Arc::clone(&self.status.borrow().record);
                             events::started(&self.shared, &sandbox, &self.execution.record);
                         }
                         (kept, fed)
                     }
-                    Taken::Lost(why) => return self.end(self.lost(why)).await,
+                    Taken::Lost(why) => return self.end(events::lost(why, self.shared.clock.now())).await,
                     Taken::Terminated => {
                         self.terminated();
                         return Ok(());
@@ -263,12 +263,6 @@ impl Keeper {
         };
         let _ = done.send(Ok(()));
         Ok(())
-    }
-
-    fn lost(&self, why: &str) -> End {
-        let message = Some(why.to_owned());
-        let at_ms = self.shared.clock.now().0;
-        End { is_lost: true, exit_code: None, signal: None, message, duration_ms: 0, at_ms }
     }
 
     /// It was killed with its sandbox, and all that was written of it goes.

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::SandboxState;
@@ -150,6 +151,7 @@ fn keep(
 ) -> ExecutionStatus {
     let Draft { record, dir, log } = draft;
     let (execution, care) = Execution::new(record, dir, &log);
+    execution.has_started.store(kept.is_some(), Ordering::Relaxed);
     executions.add(&execution);
     let now = execution.status();
     let keeper = Keeper {

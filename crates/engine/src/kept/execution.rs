@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rules::TimeMs;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
@@ -53,6 +54,8 @@ pub struct Execution {
     pub input: watch::Sender<Option<KeptInput>>,
     /// Who writes to its stdin has this, so that writes do not mix.
     pub writing: Arc<tokio::sync::Mutex<()>>,
+    /// This daemon knows that it started, and told of it.
+    pub has_started: AtomicBool,
     orders: mpsc::Sender<Order>,
 }
 
@@ -68,6 +71,7 @@ impl Execution {
             progress: watch::Sender::new(Progress::of(log)),
             input: watch::Sender::new(None),
             writing,
+            has_started: AtomicBool::new(false),
             orders,
         };
         (Arc::new(execution), Care { orders: to_keeper, turn })

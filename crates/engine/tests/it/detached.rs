@@ -385,6 +385,29 @@ fn the_death_of_a_daemon_in_the_moment_of_an_event_neither_loses_nor_doubles_it(
     });
 }
 
+/// A daemon that has not heard of it since the one before died does not make up an end.
+#[test]
+fn what_is_not_heard_of_again_before_its_sandbox_ends_has_an_unknown_end() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let world = host.open().await;
+        let id = world.create().await;
+        host.store.close().await;
+        world.detach(&id, request("sleep 1000")).await;
+        host.store.open_again();
+        world.engine.shutdown().await;
+        drop(world);
+        host.driver.set_manner_of(&id, driver::fake::Manner::Deaf);
+        let world = host.open().await;
+        world.engine.terminate("test", &id, "test").await.unwrap();
+        pass(60_000).await;
+        let kinds = world.kinds(&id).await;
+        let of_it: Vec<_> = kinds.iter().filter(|kind| kind.starts_with("exec.")).collect();
+        assert_eq!(of_it, ["exec.error"], "{kinds:?}");
+        world.is_clean().await;
+    });
+}
+
 #[test]
 fn with_the_processes_of_its_sandbox_it_is_lost() {
     runtime().block_on(async {

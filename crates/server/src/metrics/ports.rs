@@ -84,11 +84,11 @@ impl PortFigures {
 }
 
 impl OpenPort {
-    pub fn to_program(&self, bytes: usize) {
+    pub fn went_in(&self, bytes: usize) {
         self.to_program.inc_by(bytes as u64);
     }
 
-    pub fn from_program(&self, bytes: usize) {
+    pub fn came_out(&self, bytes: usize) {
         self.from_program.inc_by(bytes as u64);
     }
 }
@@ -114,9 +114,9 @@ mod tests {
             assert!(text.lines().any(|given| given == line), "no {line} in:\n{text}");
         };
         let (one, two) = (figures.opened(), figures.opened());
-        one.to_program(3);
-        two.to_program(4);
-        two.from_program(5);
+        one.went_in(3);
+        two.went_in(4);
+        two.came_out(5);
         says("port_connections 2");
         drop((one, two));
         says("port_connections 0");

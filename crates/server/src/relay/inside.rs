@@ -167,7 +167,7 @@ impl Inside {
 
     fn came(&mut self, bytes: Bytes) -> io::Result<()> {
         self.moved = Instant::now();
-        self.counted.from_program(bytes.len());
+        self.counted.came_out(bytes.len());
         if !self.state.has_head.load(Ordering::Relaxed) {
             self.before_head += bytes.len();
             if self.before_head > HEAD_BYTES {
@@ -216,7 +216,7 @@ impl AsyncWrite for Inside {
         ready!(self.poll_written(cx))?;
         let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
         let (count, tunnel) = (some.len(), Arc::clone(&self.tunnel));
-        self.counted.to_program(count);
+        self.counted.went_in(count);
         self.writing = Some(Box::pin(async move { tunnel.write_all(&some).await }));
         // Begun at once; what is left of it the next call waits for.
         match self.poll_written(cx) {
