@@ -5,6 +5,8 @@
 mod copies;
 #[path = "sbx/events.rs"]
 mod events;
+#[path = "sbx/interrupts.rs"]
+mod interrupts;
 #[path = "sbx/pulls.rs"]
 mod pulls;
 #[path = "support/skip.rs"]
@@ -160,54 +162,6 @@ fn interrupt(child: &Child) {
 fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
-}
-
-/// Started, and its command has printed a line.
-fn begun(mut command: Command) -> Child {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "begun\n");
-    child
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_interrupt_kills_the_command() {
-    let person = Person::new().await;
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
-        let mut command = person.sbx();
-        command.args(["run", Service::image(), "--", "echo begun; sleep 60"]);
-        let mut child = begun(command);
-        signal(&child, name);
-        assert_eq!(child.wait().unwrap().code(), Some(code));
-        assert_eq!(person.live(), Vec::<String>::new());
-    }
-    let id = person.create();
-    let mut command = person.sbx();
-    command.args(["exec", &id, "--", "echo begun; exec sleep 4711"]);
-    let mut child = begun(command);
-    interrupt(&child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    let begin = Instant::now();
-    while person.says(&["ps", &id]).contains("sleep 4711") {
-        assert!(begin.elapsed() < PATIENCE, "the command lives on");
-    }
-}
-
-/// While the service does not answer, nothing can be put in order: the second signal leaves all the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_second_interrupt_leaves() {
-    let person = Person::new().await;
-    let mut command = person.sbx();
-    command.args(["run", Service::image(), "--", "echo begun; sleep 60"]);
-    let mut child = begun(command);
-    person.service.signal(rustix::process::Signal::STOP).unwrap();
-    interrupt(&child);
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(child.try_wait().unwrap(), None, "it does not put things in order");
-    interrupt(&child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    person.service.signal(rustix::process::Signal::CONT).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,6 +25,7 @@ mod resume;
 mod rm;
 mod run;
 mod shell;
+mod tended;
 mod top;
 mod transfer;
 mod unexpose;

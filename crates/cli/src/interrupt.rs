@@ -1,8 +1,9 @@
-//! Ctrl-C and SIGTERM. The first interrupts what is being done, in good order; the second leaves at once, or, where somebody
-//! sees to that as well, the third.
+//! Ctrl-C and SIGTERM. The first interrupts what is being done, in good order; the second leaves at once. Where somebody sees to the
+//! second as well there is a little time for putting things in order, which the third cuts off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -11,6 +12,9 @@ use tokio::sync::watch;
 pub const INTERRUPTED: u8 = 130;
 /// 128 and the number of SIGTERM.
 const TERMINATED: u8 = 143;
+
+/// For what has to be put in order after the second: the service may be the one that does not answer.
+const LAST_MOMENT: Duration = Duration::from_secs(3);
 
 /// Tells of the signals.
 #[derive(Clone)]
@@ -38,6 +42,12 @@ impl Interrupt {
                     std::process::exit(code.into());
                 }
                 tell.send_modify(|came| came.push(code));
+                if time > 0 {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(LAST_MOMENT).await;
+                        std::process::exit(code.into());
+                    });
+                }
             }
         });
         Ok(Self { came, second_is_handled })

@@ -75,8 +75,7 @@ async fn a_command_that_cannot_start_says_why() {
 async fn a_command_that_times_out_is_killed_with_all_its_tree() {
     let (_service, client) = user().await;
     let id = created(&client).await;
-    let command =
-        "echo partial; setsid bash -c 'while :; do echo >> /beat; sleep 0.02; done' & sleep 600";
+    let command = "echo partial; setsid bash -c 'while :; do echo >> /beat; sleep 0.02; done' & sleep 600";
     let begin = Instant::now();
     let result = ran(&client, &id, json!({ "command": command, "timeoutMs": 700 })).await;
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());

@@ -1,12 +1,10 @@
-//! A command that is followed to its end: its output as it comes, its exit code, and Ctrl-C. Called by `run`, and by
-//! `exec` where it is buffered.
+//! What a command is given and what is shown of it: its stdin, its output, its exit code.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use client::{Execute, Output};
-use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
 use crate::cli::Running;
@@ -28,17 +26,14 @@ pub enum Shown {
     Json,
 }
 
-/// Runs it. Interrupted, it drops the command, upon which the service kills it.
-pub async fn follow(
+/// Runs it and shows all at its end. Interrupted, it drops the command, upon which the service kills it.
+pub async fn buffered(
     execute: Execute,
     running: &Running,
     shown: Shown,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    let work = async {
-        let execute = prepared(execute, running).await?;
-        if running.buffered { whole(execute, shown).await } else { streamed(execute, shown).await }
-    };
+    let work = async { whole(prepared(execute, running).await?, shown).await };
     tokio::select! {
         code = work => code,
         code = interrupt.first() => Ok(ExitCode::from(code)),
@@ -74,27 +69,6 @@ async fn whole(execute: Execute, shown: Shown) -> Result<ExitCode> {
         }
     }
     Ok(ended(result.exit_code, result.signal.as_deref()))
-}
-
-async fn streamed(execute: Execute, shown: Shown) -> Result<ExitCode> {
-    let mut stream = execute.stream().await?;
-    let mut printer = Printer::new(shown);
-    loop {
-        // What is there already is printed in one go; then the reader sees it before anything is waited for.
-        let event = match stream.next().now_or_never() {
-            Some(event) => event,
-            None => {
-                printer.flush()?;
-                stream.next().await
-            }
-        };
-        let event = event.context("the stream ended before the command did")??;
-        printer.print(&event)?;
-        if let Output::Done(done) = event {
-            printer.flush()?;
-            return Ok(ended(done.exit_code, done.signal.as_deref()));
-        }
-    }
 }
 
 /// Both outputs of ours.

@@ -1,5 +1,5 @@
 //! `sbx run`: one command in a sandbox of its own, which is gone when this ends, also after Ctrl-C. What `-v` names is copied in
-//! before, and with `:rw` copied out after a command that came to its end.
+//! before, and with `:rw` copied out after a command that nobody interrupted.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,22 +8,21 @@ use anyhow::Result;
 use client::{Client, Sandbox};
 use futures_util::future::try_join_all;
 
-use super::follow::{Shown, follow};
+use super::follow::Shown;
 use super::made::{Made, Waiting, made, remove};
+use super::tended::{TIMEOUT, tended};
 use super::transfer::{Place, Source};
 use super::words;
 use crate::cli::{RunArguments, Volume};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
-/// The service's own default for a command.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Beyond the command's: should this program be killed, the sandbox ends by itself.
 const GRACE: Duration = Duration::from_secs(60);
 
 pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let limit = arguments.running.timeout.unwrap_or(COMMAND_TIMEOUT).saturating_add(GRACE);
+    let limit = arguments.running.timeout.unwrap_or(TIMEOUT).saturating_add(GRACE);
     let ask = || Ok(words::new(client, &arguments.image, &arguments.new)?.timeout(limit));
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
     let waiting = Waiting { client, image, wait, quiet: json, interrupt: &interrupt };
@@ -49,11 +48,12 @@ async fn within(
     }
     let execute = sandbox.execute(words::line(&arguments.command));
     let shown = if json { Shown::Json } else { Shown::AsItIs };
-    let code = follow(execute, &arguments.running, shown, interrupt).await?;
+    let code = tended(execute, &arguments.running, shown, interrupt).await?;
     for volume in arguments.volume.iter().filter(|volume| volume.back) {
         tokio::select! {
-            copied = copy_out(sandbox, volume) => copied?,
+            biased;
             _ = interrupt.first() => return Ok(code),
+            copied = copy_out(sandbox, volume) => copied?,
         }
     }
     Ok(code)
