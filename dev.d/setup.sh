@@ -88,8 +88,12 @@ setup() {
 SCHEMATHESIS=schemathesis==4.32.5
 
 setup_schemathesis() {
-  local marker=target/venv/.has-$SCHEMATHESIS
-  [ -e "$marker" ] && return
+  local marker=target/venv/.has-$SCHEMATHESIS program=target/venv/bin/schemathesis interpreter=
+  # It names its interpreter by the whole path, which a checkout that was moved or copied does not have.
+  if [ -e "$marker" ]; then
+    read -r interpreter <"$program" || interpreter=
+    [ "$interpreter" = "#!$PWD/target/venv/bin/python" ] && return
+  fi
   say "installing $SCHEMATHESIS into target/venv"
   mkdir -p target
   if python3 -m venv --clear target/venv && target/venv/bin/python -m pip install -q "$SCHEMATHESIS" >&2; then
