@@ -5,8 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -15,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answers::Answers;
 use crate::connection::{self, Context};
 use crate::redirect::Destination;
-use crate::service::Target;
+use crate::service::{Application, Target};
 use crate::settings::Limits;
 use crate::sockets;
 use crate::tasks::Tasks;
@@ -38,7 +36,7 @@ pub enum Listener {
 
 /// What is served.
 pub struct Server {
-    pub router: Router,
+    pub application: Arc<dyn Application>,
     pub answers: Arc<dyn Answers>,
     pub limits: Limits,
 }
@@ -63,15 +61,14 @@ pub async fn serve(
     let _kill = tasks.kill_on_drop();
     let mut running = JoinSet::new();
     let limits = Arc::new(server.limits);
-    let router = TowerToHyperService::new(server.router);
     for listener in listeners {
         let (socket, security, target) = match listener {
             Listener::Https { socket, tls } => {
                 running.spawn(watch::watch(tls.clone(), stop.clone()));
                 let to = destination_of(&socket);
-                (socket, Some((tls, Arc::new(to))), Target::Router(router.clone()))
+                (socket, Some((tls, Arc::new(to))), Target::Application(Arc::clone(&server.application)))
             }
-            Listener::Http { socket } => (socket, None, Target::Router(router.clone())),
+            Listener::Http { socket } => (socket, None, Target::Application(Arc::clone(&server.application))),
             Listener::Redirect { socket, host, port } => {
                 (socket, None, Target::Redirect(Arc::new(Destination { host, port })))
             }

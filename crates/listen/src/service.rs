@@ -28,10 +28,28 @@ const OVERHEAD_BYTES: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
+/// An answer on its way.
+pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// Who answers requests: a router, or what stands before one.
+pub trait Application: Send + Sync + 'static {
+    fn answer(&self, request: Request<Body>) -> Answer;
+}
+
+impl Application for Router {
+    fn answer(&self, request: Request<Body>) -> Answer {
+        let answering = hyper::service::Service::call(&TowerToHyperService::new(self.clone()), request);
+        Box::pin(async move {
+            let Ok(response) = answering.await;
+            response
+        })
+    }
+}
+
 /// Who answers on a connection.
 #[derive(Clone)]
 pub enum Target {
-    Router(TowerToHyperService<Router>),
+    Application(Arc<dyn Application>),
     Redirect(Arc<Destination>),
 }
 
@@ -64,7 +82,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
                 let response = moved(self.answers.as_ref(), to, &request);
                 Box::pin(std::future::ready(Ok(counted(response, flight))))
             }
-            Target::Router(router) => {
+            Target::Application(application) => {
                 let (mut parts, body) = request.into_parts();
                 parts.extensions.insert(self.peer);
                 let body = if body.is_end_stream() {
@@ -74,10 +92,10 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
                     parts.extensions.insert(pace.clone());
                     Body::new(Received::new(body, &self.limits, pace))
                 };
-                let answer = hyper::service::Service::call(router, Request::from_parts(parts, body));
+                let answer = application.answer(Request::from_parts(parts, body));
                 let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());
                 Box::pin(async move {
-                    let Ok(mut response) = answer.await;
+                    let mut response = answer.await;
                     if response.status() == StatusCode::SWITCHING_PROTOCOLS
                         && let Some(takeover) = response.extensions_mut().remove::<Takeover>()
                         && let Some(slot) = slot

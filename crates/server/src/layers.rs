@@ -7,7 +7,7 @@
 //!            <- log line, metrics <- X-Request-Id, rate headers, content type, the body of section 7 <-
 //! ```
 //!
-//! `routes` wraps its router in it and brings the table of rules; `commands::serve` runs [`tend`] beside it and gives
+//! `routes` puts it before its router and brings the table of rules; `commands::serve` runs [`tend`] beside it and gives
 //! [`Unrouted`] to the listeners. Whatever fails in a handler, what leaves here is a complete answer.
 
 mod admission;
@@ -17,7 +17,6 @@ mod request_id;
 mod tend;
 mod unrouted;
 
-use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -26,6 +25,7 @@ use axum::extract::Request;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
+use listen::{Answer, Application};
 use rules::{Charge, Scope};
 use tower::Service as _;
 
@@ -60,12 +60,24 @@ pub enum Access {
 /// The rule for a method and a path; none where there is no such route, or no such method on it.
 pub type FindRule = fn(&Method, &str) -> Option<Rule>;
 
-/// The router with everything in front of it.
-pub fn wrap(router: Router, service: Arc<Service>, rule: FindRule) -> Router {
-    Router::new().fallback_service(tower::service_fn(move |request: Request| {
-        let (router, service) = (router.clone(), Arc::clone(&service));
-        async move { Ok::<_, Infallible>(pass(router, service, rule, request).await) }
-    }))
+/// A router with everything in front of it. Clones are the same.
+#[derive(Clone)]
+pub struct Guarded {
+    pub router: Router,
+    pub service: Arc<Service>,
+    pub find: FindRule,
+}
+
+impl Application for Guarded {
+    fn answer(&self, request: Request) -> Answer {
+        Box::pin(self.clone().pass(request))
+    }
+}
+
+impl Guarded {
+    pub async fn pass(self, request: Request) -> Response {
+        pass(self.router, self.service, self.find, request).await
+    }
 }
 
 async fn pass(mut router: Router, service: Arc<Service>, find: FindRule, mut request: Request) -> Response {

@@ -71,6 +71,11 @@ impl Ports {
         }
     }
 
+    /// Whether a port may be what the text names. Most name none, which is quickly seen.
+    pub fn may_be_named_in(&self, host: &[u8]) -> bool {
+        host.windows(self.domain.len()).any(|part| part.eq_ignore_ascii_case(self.domain.as_bytes()))
+    }
+
     /// Whom a host names, as a request has it.
     pub fn host(&self, host: &str) -> HostOf {
         match HostOf::read(host, &self.domain) {

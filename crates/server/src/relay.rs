@@ -1,6 +1,6 @@
 //! Carries requests from the hosts of exposed ports to the programs inside, and their answers back.
 //!
-//! [`wrap`] stands before everything else: the host of a request alone decides whether it is for a port, and then nothing of the
+//! [`Relay`] stands before everything else: the host of a request alone decides whether it is for a port, and then nothing of the
 //! interface is between it and the program: no limit, no rate, no error body that was not asked for. In this order:
 //!
 //! ```text
@@ -22,23 +22,20 @@ mod origin;
 mod refusal;
 mod switched;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use api::{ErrorCode, SandboxId};
-use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, StatusCode, Version};
 use axum::response::Response;
-use listen::Pace;
+use listen::{Answer, Application, Pace};
 use rules::HostOf;
-use tower::Service as _;
 
 use crate::error::{ApiError, crowded, nobody, of_entry};
-use crate::layers::RequestId;
+use crate::layers::{Guarded, RequestId};
 use crate::ports::Full;
 use crate::service::Service;
 use access::Let;
@@ -46,19 +43,27 @@ use heads::Forwarded;
 use inside::Inside;
 use refusal::Asker;
 
-/// The router, and before it what is for ports.
-pub fn wrap(api: Router, service: Arc<Service>) -> Router {
-    Router::new().fallback_service(tower::service_fn(move |request: Request| {
-        let (mut api, service) = (api.clone(), Arc::clone(&service));
-        async move {
-            match host_of(&request, &service) {
-                Ok(HostOf::Service) => api.call(request).await,
-                Ok(HostOf::Port(id, port)) => Ok::<_, Infallible>(pass(&service, request, &id, port).await),
-                Ok(HostOf::Nobody) => Ok(refuse(&service, &Asker::of(&request), &nobody())),
-                Err(refusal) => Ok(refuse(&service, &Asker::of(&request), &refusal)),
+/// The interface, and before it what is for ports.
+pub struct Relay {
+    pub api: Guarded,
+}
+
+impl Application for Relay {
+    fn answer(&self, request: Request) -> Answer {
+        match host_of(&request, &self.api.service) {
+            Ok(HostOf::Service) => self.api.answer(request),
+            other => {
+                let service = Arc::clone(&self.api.service);
+                Box::pin(async move {
+                    match other {
+                        Ok(HostOf::Port(id, port)) => pass(&service, request, &id, port).await,
+                        Err(refusal) => refuse(&service, &Asker::of(&request), &refusal),
+                        Ok(_) => refuse(&service, &Asker::of(&request), &nobody()),
+                    }
+                })
             }
         }
-    }))
+    }
 }
 
 /// Whom a request is for. It may say so in its target and in `Host`; where one of them names a port both have to name the same.
@@ -69,9 +74,13 @@ fn host_of(request: &Request, service: &Service) -> Result<HostOf, ApiError> {
         other => Ok(other),
     };
     let mut found = None;
-    let hosts = request.headers().get_all(HOST).iter();
-    let hosts = hosts.map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
-    for host in hosts.flatten().chain(request.uri().authority().cloned()) {
+    let (hosts, target) = (request.headers().get_all(HOST), request.uri().authority());
+    let mut texts = hosts.iter().map(HeaderValue::as_bytes).chain(target.map(|it| it.as_str().as_bytes()));
+    if !texts.any(|text| service.ports.may_be_named_in(text)) {
+        return Ok(HostOf::Service);
+    }
+    let hosts = hosts.iter().map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
+    for host in hosts.flatten().chain(target.cloned()) {
         let host = named(&host)?;
         match &found {
             None => found = Some(host),

@@ -35,15 +35,15 @@ use axum::http::{Method, Uri};
 use axum::routing::{get, post};
 
 use crate::error::ApiError;
-use crate::layers;
+use crate::layers::Guarded;
 use crate::service::Service;
 
 pub use openapi::document;
 pub use rule::rule;
 
 /// The whole service.
-pub fn router(service: Arc<Service>) -> Router {
-    layers::wrap(endpoints(Arc::clone(&service)), service, rule)
+pub fn guarded(service: Arc<Service>) -> Guarded {
+    Guarded { router: endpoints(Arc::clone(&service)), service, find: rule }
 }
 
 /// What is served, without what every request passes on its way.

@@ -213,7 +213,11 @@ impl Start {
             (_, None) => Listener::Http { socket },
         };
         let (inside, stop) = (Arc::new(Inside::default()), CancellationToken::new());
-        let server = Server { router: router(&inside), answers: Arc::new(TestAnswers), limits: self.limits };
+        let server = Server {
+            application: Arc::new(router(&inside)),
+            answers: Arc::new(TestAnswers),
+            limits: self.limits,
+        };
         let task = tokio::spawn(listen::serve(server, vec![listener], stop.clone(), self.grace));
         Running { address, inside, stop, task, tls, _dir: dir }
     }

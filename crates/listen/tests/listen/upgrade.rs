@@ -37,7 +37,7 @@ async fn started() -> (std::net::SocketAddr, CancellationToken) {
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let (address, stop) = (socket.local_addr().unwrap(), CancellationToken::new());
     let server = Server {
-        router: Router::new().fallback(answer),
+        application: Arc::new(Router::new().fallback(answer)),
         answers: Arc::new(TestAnswers),
         limits: Limits::default(),
     };

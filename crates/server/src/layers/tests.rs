@@ -18,7 +18,6 @@ use rules::{Capacity, KeyCharge, KeyText, Rates, TimeMs};
 use serde_json::Value;
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
 use super::*;
 use crate::keyring::{Caller, Keyring, hash_of};
@@ -32,7 +31,7 @@ const EXECUTE: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
 struct World {
     store: MemoryStore,
     service: Arc<Service>,
-    router: Router,
+    guarded: Guarded,
     ran: Arc<AtomicUsize>,
     _dir: tempfile::TempDir,
 }
@@ -71,12 +70,12 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let service = Arc::new(service(&store, rates, dir.path()).await);
         let ran = Arc::new(AtomicUsize::new(0));
-        let router = wrap(handlers(&ran), Arc::clone(&service), rule);
-        Self { store, service, router, ran, _dir: dir }
+        let guarded = Guarded { router: handlers(&ran), service: Arc::clone(&service), find: rule };
+        Self { store, service, guarded, ran, _dir: dir }
     }
 
     async fn ask(&self, request: Request<Body>) -> Answer {
-        Answer::of(self.router.clone().oneshot(request).await.unwrap()).await
+        Answer::of(self.guarded.clone().pass(request).await).await
     }
 
     async fn get(&self, path: &str, n: u8) -> Answer {
@@ -292,8 +291,8 @@ async fn head_gets_every_header_and_no_body() {
         ("/who", 1, 200),
         ("/v1/sandboxes", 1, 200),
     ] {
-        let get = world.router.clone().oneshot(with_key("GET", path, n)).await.unwrap();
-        let head = world.router.clone().oneshot(with_key("HEAD", path, n)).await.unwrap();
+        let get = world.guarded.clone().pass(with_key("GET", path, n)).await;
+        let head = world.guarded.clone().pass(with_key("HEAD", path, n)).await;
         assert_eq!((get.status().as_u16(), head.status().as_u16()), (status, status), "{path}");
         let sent = get.into_body().collect().await.unwrap().to_bytes().len();
         assert_eq!(head.headers()["content-length"].to_str().unwrap(), sent.to_string(), "{path}");

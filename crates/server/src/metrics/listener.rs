@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub async fn serve(socket: TcpListener, metrics: &Metrics, engine: Engine, stop: CancellationToken) {
     let registry = Arc::new(metrics.registry(engine));
     let server = Server {
-        router: Router::new().route("/metrics", get(figures)).with_state(registry),
+        application: Arc::new(Router::new().route("/metrics", get(figures)).with_state(registry)),
         answers: Arc::new(Plain),
         limits: Limits { max_connections: CONNECTIONS, ..Limits::default() },
     };

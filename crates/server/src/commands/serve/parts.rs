@@ -23,7 +23,7 @@ use crate::limiter::Limiter;
 use crate::metrics::{self, Metrics};
 use crate::once::Once;
 use crate::ports::Ports;
-use crate::relay;
+use crate::relay::Relay;
 use crate::routes;
 use crate::service::Service;
 
@@ -131,7 +131,7 @@ impl Doors {
     /// Begins to serve.
     pub fn open(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Open {
         let server = Server {
-            router: relay::wrap(routes::router(Arc::clone(service)), Arc::clone(service)),
+            application: Arc::new(Relay { api: routes::guarded(Arc::clone(service)) }),
             answers: Arc::new(Unrouted(Arc::clone(service))),
             limits: Limits { max_connections: config.http.max_connections as usize, ..Limits::default() },
         };

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use driver::fake::FakeDriver;
@@ -15,9 +14,9 @@ use serde_json::Value;
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
 use crate::keyring::{Keyring, hash_of};
+use crate::layers::Guarded;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::once::Once;
@@ -33,7 +32,7 @@ pub const FIT: usize = 12;
 pub struct World {
     pub driver: FakeDriver,
     pub service: Arc<Service>,
-    pub router: Router,
+    pub guarded: Guarded,
     dir: TempDir,
     registry: std::net::TcpListener,
 }
@@ -138,8 +137,8 @@ impl World {
             pull_patience: Duration::from_millis(200),
             stopping: CancellationToken::new(),
         });
-        let router = routes::router(Arc::clone(&service));
-        Self { driver, service, router, dir, registry }
+        let guarded = routes::guarded(Arc::clone(&service));
+        Self { driver, service, guarded, dir, registry }
     }
 
     /// The same images as another process of this host has them.
@@ -154,7 +153,7 @@ impl World {
     }
 
     pub async fn send(&self, request: Request<Body>) -> axum::response::Response {
-        self.router.clone().oneshot(request).await.unwrap()
+        self.guarded.clone().pass(request).await
     }
 
     pub async fn ask(&self, request: Request<Body>) -> Answer {
