@@ -14,6 +14,7 @@ use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
 use egress::{Gate, Guests, Parts, Refusal, Refusals, Resolver};
 use ipnet::Ipv4Net;
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::mpsc;
 
 use crate::contract::{Guest, NetError, Network, Usage};
@@ -158,6 +159,15 @@ fn passes(policy: &EgressPolicy) -> Passes {
     }
 }
 
+/// What waits for the kernel, which now and then takes its time: other tasks of the worker go on elsewhere.
+fn off_the_workers<T>(work: impl FnOnce() -> T) -> T {
+    let runtime = tokio::runtime::Handle::try_current();
+    match runtime.map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 #[async_trait]
 impl Network for HostNetwork {
     async fn recover(&self, living: &[(Guest, EgressPolicy)]) -> Result<(), NetError> {
@@ -183,20 +193,22 @@ impl Network for HostNetwork {
     }
 
     async fn apply(&self, guest: &Guest, policy: &EgressPolicy) -> Result<(), NetError> {
-        self.put_in_force(guest, policy)
+        off_the_workers(|| self.put_in_force(guest, policy))
             .map_err(|error| NetError::new("put the sandbox's network policy in force", error))
     }
 
     async fn unplug(&self, guest: &Guest) -> Result<(), NetError> {
-        let (address, link) = (self.address(guest), self.link(guest));
-        self.parts.guests.remove(address);
-        self.kernel
-            .firewall
-            .remove(address, &link)
-            .map_err(|error| NetError::new("close the sandbox's network", error))?;
-        let left = links::find(&self.kernel.links, &link).ok().flatten();
-        self.serving.sweep(left.as_ref(), address);
-        Ok(())
+        off_the_workers(|| {
+            let (address, link) = (self.address(guest), self.link(guest));
+            self.parts.guests.remove(address);
+            self.kernel
+                .firewall
+                .remove(address, &link)
+                .map_err(|error| NetError::new("close the sandbox's network", error))?;
+            let left = links::find(&self.kernel.links, &link).ok().flatten();
+            self.serving.sweep(left.as_ref(), address);
+            Ok(())
+        })
     }
 
     fn usage(&self, guest: &Guest) -> Usage {

@@ -1,10 +1,11 @@
-//! What a command is given and what is shown of it: its stdin, its output, its exit code.
+//! A command that is followed over its own request: its stdin, its output, its exit code, and Ctrl-C. Called by `run` and `exec`.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use client::{Execute, Output};
+use futures_util::{FutureExt, Stream, StreamExt};
 use serde_json::{Value, json};
 
 use crate::cli::Running;
@@ -26,14 +27,22 @@ pub enum Shown {
     Json,
 }
 
-/// Runs it and shows all at its end. Interrupted, it drops the command, upon which the service kills it.
-pub async fn buffered(
+/// Runs it. Whoever reads slowly what it prints slows it, so that nothing is lost. Interrupted, it drops the command, upon which
+/// the service kills it.
+pub async fn follow(
     execute: Execute,
     running: &Running,
     shown: Shown,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    let work = async { whole(prepared(execute, running).await?, shown).await };
+    let work = async {
+        let execute = prepared(execute, running).await?;
+        if running.buffered {
+            whole(execute, shown).await
+        } else {
+            printed(execute.stream().await?, shown).await
+        }
+    };
     tokio::select! {
         code = work => code,
         code = interrupt.first() => Ok(ExitCode::from(code)),
@@ -71,18 +80,46 @@ async fn whole(execute: Execute, shown: Shown) -> Result<ExitCode> {
     Ok(ended(result.exit_code, result.signal.as_deref()))
 }
 
+/// Prints to the end, and says how it ended.
+pub async fn printed(
+    mut stream: impl Stream<Item = Result<Output, client::Error>> + Unpin,
+    shown: Shown,
+) -> Result<ExitCode> {
+    let mut printer = Printer::new(shown);
+    loop {
+        // What is there already is printed in one go; then the reader sees it before anything is waited for.
+        let event = match stream.next().now_or_never() {
+            Some(event) => event,
+            None => {
+                printer.flush()?;
+                stream.next().await
+            }
+        };
+        let event = event.context("the output ended before the command did")??;
+        printer.print(&event)?;
+        if let Output::Done(done) = event {
+            printer.flush()?;
+            ensure!(!printer.is_incomplete, "the output was read too slowly, and a part of it is lost");
+            return Ok(ended(done.exit_code, done.signal.as_deref()));
+        }
+    }
+}
+
 /// Both outputs of ours.
 pub struct Printer {
     out: io::BufWriter<io::Stdout>,
     shown: Shown,
+    /// Something was not kept until it was asked for.
+    is_incomplete: bool,
 }
 
 impl Printer {
     pub fn new(shown: Shown) -> Self {
-        Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), shown }
+        Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), shown, is_incomplete: false }
     }
 
     pub fn print(&mut self, event: &Output) -> Result<()> {
+        self.is_incomplete |= matches!(event, Output::Dropped(_));
         match (self.shown, event) {
             (Shown::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
             (Shown::AsItIs, Output::Stdout(line)) => writeln!(self.out, "{line}")?,

@@ -1,6 +1,7 @@
 //! `sbx run`: one command in a sandbox of its own, which is gone when this ends, also after Ctrl-C. What `-v` names is copied in
 //! before, and with `:rw` copied out after a command that nobody interrupted.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use anyhow::Result;
 use client::{Client, Sandbox};
 use futures_util::future::try_join_all;
 
-use super::follow::Shown;
+use super::follow::{Shown, follow};
 use super::made::{Made, Waiting, made, remove};
 use super::tended::{TIMEOUT, tended};
 use super::transfer::{Place, Source};
@@ -48,7 +49,12 @@ async fn within(
     }
     let execute = sandbox.execute(words::line(&arguments.command));
     let shown = if json { Shown::Json } else { Shown::AsItIs };
-    let code = tended(execute, &arguments.running, shown, interrupt).await?;
+    // A person wants to interrupt the command in good order; a file or a program wants all that it prints.
+    let code = if std::io::stdout().is_terminal() {
+        tended(execute, &arguments.running, shown, interrupt).await?
+    } else {
+        follow(execute.timeout(TIMEOUT), &arguments.running, shown, interrupt).await?
+    };
     for volume in arguments.volume.iter().filter(|volume| volume.back) {
         tokio::select! {
             biased;

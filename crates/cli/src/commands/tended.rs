@@ -1,21 +1,23 @@
-//! A command that is followed to its end while somebody may interrupt it. Called by `exec` and by `run`.
+//! A command that is followed to its end while somebody may interrupt it. Called by `exec`, and by `run` on a terminal.
 //!
 //! It runs detached: so a lost connection is made again, and Ctrl-C interrupts the command, as it would here, instead of killing it.
+//! Nobody who reads slowly slows it, and the service keeps a bounded part of what was not read: a hole in it is a failure.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use client::{Detached, Execute, Output};
-use futures_util::StreamExt;
+use client::{Detached, Execute};
 
-use super::follow::{Printer, Shown, buffered, ended, prepared};
+use super::follow::{Shown, follow, prepared, printed};
 use crate::cli::Running;
 use crate::interrupt::{INTERRUPTED, Interrupt};
 use crate::output;
 
 /// The service's own default for a command that is waited for.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// For the end of a command that nobody follows any more. What comes after it, such as the end of its sandbox, has to have its time.
+const CANCEL: Duration = Duration::from_secs(1);
 
 /// Runs it. The first Ctrl-C is the command's; at the second nobody waits for its end any more, and it is killed. One that is shown at
 /// its end alone is killed at the first.
@@ -26,7 +28,7 @@ pub async fn tended(
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     if running.buffered {
-        return buffered(execute, running, shown, interrupt).await;
+        return follow(execute, running, shown, interrupt).await;
     }
     // Should this program be killed, the command ends by itself.
     let execute = tokio::select! {
@@ -35,29 +37,22 @@ pub async fn tended(
     };
     let command = execute.detached().await?;
     interrupt.is_handled();
-    tokio::select! {
-        code = printed(&command, shown) => code,
+    let code = tokio::select! {
+        code = printed(command.follow(), shown) => code,
         code = interrupted(&command, interrupt) => {
-            // Nobody sees how it ends, so it ends now.
-            command.cancel().await?;
-            Ok(ExitCode::from(code))
+            cancel(&command).await;
+            return Ok(ExitCode::from(code));
         }
+    };
+    if code.is_err() {
+        cancel(&command).await;
     }
+    code
 }
 
-/// Its output to the end, and how it ended.
-async fn printed(command: &Detached, shown: Shown) -> Result<ExitCode> {
-    let mut printer = Printer::new(shown);
-    let mut output = command.follow();
-    while let Some(event) = output.next().await {
-        let event = event?;
-        printer.print(&event)?;
-        printer.flush()?;
-        if let Output::Done(done) = event {
-            return Ok(ended(done.exit_code, done.signal.as_deref()));
-        }
-    }
-    anyhow::bail!("the output ended before the command did")
+/// Nobody sees how it ends, so it ends now. Where that fails its time ends it.
+async fn cancel(command: &Detached) {
+    let _ = tokio::time::timeout(CANCEL, command.cancel()).await;
 }
 
 /// Hands the first signal on to the command; ready at the second.

@@ -24,6 +24,8 @@ use crate::service::Service;
 
 /// A command of at most 64 KiB and the text for its stdin.
 const BODY_MAX: usize = 16 << 20;
+/// From here on output takes its time to be written as JSON.
+const LARGE: usize = 256 << 10;
 
 /// Run a command
 ///
@@ -136,7 +138,13 @@ impl Order {
         drop(body);
         let result = execution.collect(self.service.max_output_bytes).await;
         let result: ExecutionResult = result.map_err(|error| self.fault(error))?;
-        Ok(Answer::new(StatusCode::OK, view::json(&result)?))
+        let written = if result.stdout.len() + result.stderr.len() < LARGE {
+            view::json(&result)
+        } else {
+            // The worker may be the only one.
+            tokio::task::spawn_blocking(move || view::json(&result)).await.map_err(ApiError::internal)?
+        };
+        Ok(Answer::new(StatusCode::OK, written?))
     }
 
     fn fault(&self, error: EngineError) -> ApiError {
