@@ -58,18 +58,12 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     } else {
         logs::start_quiet();
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?;
+    // As many workers as the host has processors: what waits for a disk or a runtime does so on threads of its own.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(carry_out(&config, cli.verb));
     // A write to a reader that does not read may never end; all that matters is done.
     runtime.shutdown_background();
     code
-}
-
-/// Half as many as the host has processors (ADR 0014): the others are for the sandboxes. What waits for a disk or a runtime does so on
-/// threads of its own, and the network of sandboxes has some too.
-fn workers() -> usize {
-    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
 
 async fn carry_out(config: &Config, verb: Verb) -> anyhow::Result<ExitCode> {

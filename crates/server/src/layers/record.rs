@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use api::SandboxId;
 use axum::extract::Request;
@@ -37,8 +37,6 @@ pub struct Record {
     pub caller: Option<Caller>,
     status: u16,
     told: Option<Told>,
-    /// Of one that is counted already.
-    took: Option<Duration>,
 }
 
 impl Record {
@@ -70,7 +68,6 @@ impl Record {
             caller: None,
             status: CLIENT_WENT_AWAY,
             told: None,
-            took: None,
         }
     }
 
@@ -82,24 +79,6 @@ impl Record {
     pub fn answered(mut self, status: StatusCode, told: Option<Told>) {
         self.status = status.as_u16();
         self.told = told;
-        self.count();
-        if !self.is_quiet() {
-            // Nobody waits for his answer until a line is written: this runs when the answer is on its way.
-            tokio::spawn(async move { drop(self) });
-        }
-    }
-
-    fn count(&mut self) -> Duration {
-        *self.took.get_or_insert_with(|| {
-            let took = self.begun.elapsed();
-            self.service.metrics.request(self.route, self.method, self.status, took);
-            took
-        })
-    }
-
-    /// Nothing changed and nothing went wrong: many, and of interest to few.
-    fn is_quiet(&self) -> bool {
-        self.status < 400 && matches!(self.method, "GET" | "HEAD")
     }
 }
 
@@ -126,11 +105,13 @@ macro_rules! line {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let took = self.count();
+        let took = self.begun.elapsed();
+        self.service.metrics.request(self.route, self.method, self.status, took);
         // No room is an answer like others; the rest is for somebody to look at.
         if self.status >= 500 && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
             line!(error, self, took);
-        } else if self.is_quiet() {
+        } else if self.status < 400 && matches!(self.method, "GET" | "HEAD") {
+            // Nothing changed and nothing went wrong: many, and of interest to few.
             line!(debug, self, took);
         } else {
             line!(info, self, took);

@@ -141,7 +141,7 @@ impl Order {
         let written = if result.stdout.len() + result.stderr.len() < LARGE {
             view::json(&result)
         } else {
-            // The worker may be the only one.
+            // The worker has others to serve.
             tokio::task::spawn_blocking(move || view::json(&result)).await.map_err(ApiError::internal)?
         };
         Ok(Answer::new(StatusCode::OK, written?))
