@@ -5,18 +5,16 @@
 
 use std::sync::Arc;
 
-use api::{ALPHABET, EventKind, ExecuteRequest, RunId};
-use rand::Rng;
+use api::{EventKind, ExecuteRequest, RunId};
 use rules::{Outcome, Prices};
 use serde_json::{Value, json};
 use store::{NewEvent, SandboxRecord};
 
+use crate::executions::fresh_id;
 use crate::shared::Shared;
 
 /// How its events say that nobody was told how it ended.
 const UNHEARD: &str = "its client went away or the daemon stopped, which ended the command";
-/// Random characters of what tells commands apart.
-const ID_CHARS: usize = 20;
 
 /// The events of one command.
 pub struct ExecEvents {
@@ -36,14 +34,11 @@ pub struct ExecEvents {
 impl ExecEvents {
     pub fn new(shared: &Arc<Shared>, record: &Arc<SandboxRecord>, request: &ExecuteRequest) -> Self {
         let (command, is_cut) = rules::shown_command(&request.command);
-        let mut random = [0; ID_CHARS];
-        rand::rng().fill_bytes(&mut random);
-        let opaque = random.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
         Self {
             shared: Arc::clone(shared),
             record: Arc::clone(record),
             run: request.run_id.clone(),
-            id: "ex_".chars().chain(opaque).collect(),
+            id: fresh_id().to_string(),
             command: command.to_owned(),
             is_cut,
             stdout_bytes: 0,

@@ -1,77 +1,22 @@
 //! What a caller says and hears of a detached execution.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
-use api::{ALPHABET, RunId};
+pub use api::ExecutionId;
+use api::RunId;
 use guest_proto::TerminalSize;
 use rand::Rng;
 use rules::{OutputPosition, TimeMs};
 use serde::{Deserialize, Serialize};
 
-const PREFIX: &str = "ex_";
-/// Random characters: 100 bits.
-const OPAQUE: usize = 20;
+/// Random bytes of an id.
+const RANDOM: usize = 20;
 
-/// Identifies an execution: `ex_` and 20 lower-case letters or digits. Safe to put into a path.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ExecutionId(String);
-
-/// What a text lacks to be the id of an execution.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("an execution id is 'ex_' and {OPAQUE} lower-case letters or digits")]
-pub struct BadExecutionId;
-
-impl ExecutionId {
-    pub fn random() -> Self {
-        let mut random = [0; OPAQUE];
-        rand::rng().fill_bytes(&mut random);
-        let opaque = random.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
-        Self(PREFIX.chars().chain(opaque).collect())
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for ExecutionId {
-    type Err = BadExecutionId;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let opaque = text.strip_prefix(PREFIX).ok_or(BadExecutionId)?;
-        let fits = opaque.len() == OPAQUE
-            && opaque.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        if fits { Ok(Self(text.to_owned())) } else { Err(BadExecutionId) }
-    }
-}
-
-impl TryFrom<String> for ExecutionId {
-    type Error = BadExecutionId;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<ExecutionId> for String {
-    fn from(id: ExecutionId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for ExecutionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ExecutionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// An id that nobody has.
+pub fn fresh_id() -> ExecutionId {
+    let mut random = [0; RANDOM];
+    rand::rng().fill_bytes(&mut random);
+    ExecutionId::from_random(random)
 }
 
 /// A command to start, complete: defaults are already in.
@@ -131,26 +76,4 @@ pub struct ExecutionStatus {
     pub output: OutputPosition,
     /// Where what is kept of that begins.
     pub oldest: OutputPosition,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_made_id_parses_and_others_do_not() {
-        let id = ExecutionId::random();
-        assert_eq!(id.as_str().parse(), Ok(id.clone()));
-        assert_ne!(id, ExecutionId::random());
-        for text in [
-            "",
-            "ex_",
-            "ex_../../../../../../..",
-            "ex_ABCDEFGHIJKLMNOPQRST",
-            "sb_01234567890123456789",
-            "ex_0123456789012345678",
-        ] {
-            assert_eq!(text.parse::<ExecutionId>(), Err(BadExecutionId), "{text:?}");
-        }
-    }
 }

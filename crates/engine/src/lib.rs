@@ -42,7 +42,7 @@ pub use detached::{Attachment, Followed, Input, OutputReader};
 pub use engine::{Engine, Parts};
 pub use error::{EngineError, FileFault};
 pub use execution::{Execution, ExecutionEvent, Finished};
-pub use executions::{BadExecutionId, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};
+pub use executions::{DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};
 pub use facts::Facts;
 pub use files::{FileInfo, FileOrder, FileRange, FileWork, Listed, Said};
 pub use guest_proto::{Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally, TerminalSize};

@@ -18,7 +18,7 @@ use super::keeper::Keeper;
 use crate::deadline::AGENT_PATIENCE;
 use crate::error::EngineError;
 use crate::execution::is_its_own_fault;
-use crate::executions::{DetachedRequest, ExecutionId, ExecutionStatus};
+use crate::executions::{DetachedRequest, ExecutionStatus, fresh_id};
 use crate::handle::{Entry as LetIn, Handle, Permit, Request};
 use crate::kept::book::{Executions, remove_tree};
 use crate::kept::execution::{Execution, Progress};
@@ -103,7 +103,7 @@ async fn draft(
     request: &DetachedRequest,
     gone: Vec<PathBuf>,
 ) -> Result<Draft, EngineError> {
-    let id = ExecutionId::random();
+    let id = fresh_id();
     let now = shared.clock.now();
     let running_ms = entry.record.accounting.running_ms(now);
     let is_terminal = request.terminal.is_some();

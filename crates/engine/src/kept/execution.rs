@@ -135,13 +135,13 @@ fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::executions::ExecutionId;
+    use crate::executions::fresh_id;
 
     #[test]
     fn nobody_writes_before_its_keeper_had_its_turn() {
         let dir = tempfile::tempdir().unwrap();
         let record = Record {
-            id: ExecutionId::random(),
+            id: fresh_id(),
             op: 1,
             command: "cat".to_owned(),
             cwd: None,

@@ -177,7 +177,7 @@ fn it_has_a_place_among_the_commands_and_gives_it_back() {
         world.output(&id, "true").await;
         let listed = world.engine.executions("test", &id).await.unwrap();
         assert_eq!(listed.len(), 3);
-        let unknown = ExecutionId::random();
+        let unknown = ExecutionId::from_random([7; 20]);
         let missing = world.engine.execution("test", &id, &unknown).await;
         assert!(matches!(missing, Err(EngineError::NoSuchExecution { .. })));
         let others = world.engine.executions("other", &id).await;

@@ -38,7 +38,7 @@ pub async fn start(
     };
     let started = service.engine.start_detached(account, id, request).await;
     let status = started.map_err(|error| fault(error, id))?;
-    Ok(Answer::new(StatusCode::CREATED, view::json(&shown::view(id, status)?)?))
+    Ok(Answer::new(StatusCode::CREATED, view::json(&shown::view(id, status))?))
 }
 
 /// `Location` names the execution that the body shows, on a replayed answer too.

@@ -33,5 +33,5 @@ pub async fn get(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, &uri).await?;
-    view::ok(&shown::view(&asked.id, asked.status().await?)?)
+    view::ok(&shown::view(&asked.id, asked.status().await?))
 }

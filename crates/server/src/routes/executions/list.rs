@@ -42,6 +42,6 @@ pub async fn list(
     let total = all.len() as u64;
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     let page = all.into_iter().skip(skipped).take(limit as usize);
-    let data = page.map(|status| shown::view(&id, status)).collect::<Result<_, _>>()?;
+    let data = page.map(|status| shown::view(&id, status)).collect();
     view::ok(&ExecutionList { data, pagination: Pagination::new(total, limit, offset) })
 }

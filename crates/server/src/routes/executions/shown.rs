@@ -3,12 +3,10 @@
 use api::{ExecutionState, ExecutionView, SandboxId, TerminalSize};
 use engine::ExecutionStatus;
 
-use crate::error::ApiError;
-
 /// An execution as start, get and list show it.
-pub fn view(sandbox: &SandboxId, status: ExecutionStatus) -> Result<ExecutionView, ApiError> {
-    Ok(ExecutionView {
-        execution_id: status.id.as_str().parse().map_err(ApiError::internal)?,
+pub fn view(sandbox: &SandboxId, status: ExecutionStatus) -> ExecutionView {
+    ExecutionView {
+        execution_id: status.id,
         sandbox_id: sandbox.clone(),
         state: state(status.state),
         command: rules::shown_command(&status.command).0.to_owned(),
@@ -25,7 +23,7 @@ pub fn view(sandbox: &SandboxId, status: ExecutionStatus) -> Result<ExecutionVie
         message: status.message,
         output_end: status.output.to_string(),
         output_start: status.oldest.to_string(),
-    })
+    }
 }
 
 pub fn state(state: engine::ExecutionState) -> ExecutionState {

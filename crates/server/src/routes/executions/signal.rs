@@ -52,5 +52,5 @@ pub async fn send(
     let engine = &asked.service.engine;
     let sent = engine.signal(&asked.account, &asked.id, &asked.execution, signal, query.auto_resume).await;
     sent.map_err(|error| asked.fault(error))?;
-    view::ok(&shown::view(&asked.id, asked.status().await?)?)
+    view::ok(&shown::view(&asked.id, asked.status().await?))
 }

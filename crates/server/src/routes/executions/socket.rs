@@ -223,18 +223,16 @@ fn set(heard: &Heard, to: Option<Instant>) {
 fn last_words(end: End, sandbox: &SandboxId, request_id: &RequestId) -> Option<(TerminalNote, CloseFrame)> {
     let error = match end {
         End::Left => return None,
-        End::Ended(status) => match shown::view(sandbox, *status) {
-            Ok(view) => {
-                let reason = match (&view.exit_code, &view.signal) {
-                    (Some(code), _) => format!("exit code {code}"),
-                    (None, Some(signal)) => format!("killed by {signal}"),
-                    (None, None) => "it did not start, or was lost".to_owned(),
-                };
-                let close = CloseFrame { code: CloseCode::Normal, reason: reason.into() };
-                return Some((TerminalNote { ended: Some(view), ..TerminalNote::default() }, close));
-            }
-            Err(error) => error,
-        },
+        End::Ended(status) => {
+            let view = shown::view(sandbox, *status);
+            let reason = match (&view.exit_code, &view.signal) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) => format!("killed by {signal}"),
+                (None, None) => "it did not start, or was lost".to_owned(),
+            };
+            let close = CloseFrame { code: CloseCode::Normal, reason: reason.into() };
+            return Some((TerminalNote { ended: Some(view), ..TerminalNote::default() }, close));
+        }
         End::Failed(error) => error,
     };
     let request_id = request_id.0.to_string();
