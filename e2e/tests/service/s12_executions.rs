@@ -127,12 +127,9 @@ async fn a_command_is_fed_signalled_and_cancelled_with_all_it_started() {
     assert_eq!(ended(&client, &id, &cat).await["outputEnd"], "7.0");
     write(&cat, "", b"late").await.error(409, "EXECUTION_ENDED").unwrap();
 
-    let trap = started(
-        &client,
-        &id,
-        detached("trap 'echo caught; exit 9' INT; echo set; while :; do sleep 0.1; done"),
-    )
-    .await;
+    let trap =
+        started(&client, &id, detached("trap 'echo caught; kill $!; exit 9' INT; sleep 60 & echo set; wait"))
+            .await;
     write(&trap, "", b"x").await.error(409, "STDIN_CLOSED").unwrap();
     until("the trap is set", async || shown(&client, &id, &trap).await["outputEnd"] != "0.0").await;
     let signal = |name: &str| json!({ "signal": name });

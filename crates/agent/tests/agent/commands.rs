@@ -188,7 +188,7 @@ fn a_signal_reaches_the_commands_group() {
     let agent = Agent::start();
     let mut host = agent.host();
     let op = host.start(
-        "trap 'echo got; exit 3' INT; echo ready; while :; do sleep 0.01; done",
+        "trap 'echo got; kill $!; exit 3' INT; sleep 60 & echo ready; wait",
         StdinMode::Null,
         PLENTY,
     );

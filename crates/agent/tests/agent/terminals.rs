@@ -75,7 +75,7 @@ fn the_interrupt_key_reaches_who_is_in_front() {
     let agent = Agent::start();
     let mut host = agent.host();
     let op = host.keep(
-        "trap 'echo int; exit 3' INT; echo ready; while :; do sleep 0.05; done",
+        "trap 'echo int; kill $!; exit 3' INT; sleep 60 & echo ready; wait",
         StdinMode::Null,
         Some(SIZE),
     );
