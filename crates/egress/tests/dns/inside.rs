@@ -11,12 +11,12 @@ use egress::{Gate, Guest, Guests, Parts, Refusal, Refusals, Resolver, Upstreams}
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{RData, RecordType};
 use rules::Ranges;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::upstream::{Upstream, name};
+use crate::upstream::{Upstream, both, name};
 
 pub const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 pub const TWO: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -86,9 +86,8 @@ impl Inside {
         let guests = Arc::new(Guests::default());
         let parts =
             Arc::new(Parts { guests, gate: gate.clone(), resolver: Arc::new(resolver), refusals, ranges });
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (udp, tcp) = both().await;
         let server = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(server).await.unwrap();
         let stop = CancellationToken::new();
         let serving = tokio::spawn(egress::dns::serve(Arc::clone(&parts), udp, tcp, stop.clone()));
         let inside = Self { upstream, gate, parts, refused, server, stop, serving };

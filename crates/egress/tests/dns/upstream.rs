@@ -55,14 +55,19 @@ pub fn mx(owner: &str, target: &str) -> Record {
     Record::from_rdata(name(owner), 300, RData::MX(MX::new(10, name(target))))
 }
 
+/// Sockets of one number: the other's may be somebody else's already.
+pub async fn both() -> (UdpSocket, TcpListener) {
+    loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
+            return (udp, tcp);
+        }
+    }
+}
+
 impl Upstream {
     pub async fn start() -> Self {
-        let (udp, tcp) = loop {
-            let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
-                break (udp, tcp);
-            }
-        };
+        let (udp, tcp) = both().await;
         let address = udp.local_addr().unwrap();
         let upstream = Self { address, acts: Arc::default(), asked: Arc::default() };
         tokio::spawn(upstream.clone().datagrams(Arc::new(udp)));
