@@ -4,6 +4,7 @@
 //! last. What a failing check leaves goes with the machine.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -62,17 +63,43 @@ async fn sandboxd(arguments: &[&str]) -> Result<(Option<i32>, String)> {
     let config = "/tmp/sandboxd.toml";
     tokio::fs::write(config, "[egress]\nnetwork = \"none\"\n").await?;
     let mut command = Command::new(program);
-    let output = command
-        .args(arguments)
-        .env("SANDBOXD_CONFIG", config)
-        .env("SANDBOXD_DATA_DIR", "/images")
-        .output()
-        .await?;
+    let output =
+        command.args(arguments).env("SANDBOXD_CONFIG", config).env("SANDBOXD_DATA_DIR", "/images").output();
+    let Ok(output) = tokio::time::timeout(2 * PATIENCE, output).await else {
+        bail!("it did not end; what runs:{}", everybody()?);
+    };
+    let output = output?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !said.trim().is_empty() {
         println!("   {}", said.trim());
     }
     Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+/// Every process, with what each of its threads waits for.
+fn everybody() -> Result<String> {
+    let mut text = String::new();
+    for process in std::fs::read_dir("/proc")? {
+        let Ok(threads) = std::fs::read_dir(process?.path().join("task")) else { continue };
+        for thread in threads {
+            let thread = thread?.path();
+            let read = |file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+            let stack = read("stack");
+            // A thread of the kernel's own that is idle says nothing of ours.
+            if read("cmdline").is_empty() && !read("stat").contains(") D ") {
+                continue;
+            }
+            write!(
+                text,
+                "\n   {} {} {}",
+                thread.display(),
+                read("cmdline").replace('\0', " "),
+                read("syscall")
+            )?;
+            stack.lines().take(8).try_for_each(|line| write!(text, "      {line};"))?;
+        }
+    }
+    Ok(text)
 }
 
 async fn doctor() -> Result<()> {
