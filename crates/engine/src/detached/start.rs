@@ -21,7 +21,7 @@ use crate::execution::is_its_own_fault;
 use crate::executions::{DetachedRequest, ExecutionStatus, fresh_id};
 use crate::handle::{Entry as LetIn, Handle, Permit, Request};
 use crate::kept::book::{Executions, remove_tree};
-use crate::kept::execution::{Execution, Progress};
+use crate::kept::execution::Execution;
 use crate::kept::frame::Entry;
 use crate::kept::log::Log;
 use crate::kept::record::{End, Record};
@@ -79,7 +79,9 @@ pub async fn start(
             Ok(keep(shared, &executions, draft, status, permit, Some(kept)))
         }
         Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
-            not_started(shared, &executions, draft, status, permit, &message)
+            let draft = not_started(shared, draft, message).await?;
+            // Its keeper has nothing to do but to tell.
+            Ok(keep(shared, &executions, draft, status, permit, None))
         }
         Err(error) => {
             agent.give_up(op);
@@ -167,28 +169,29 @@ fn keep(
     now
 }
 
-/// It ended before it began, and says why as any other does.
-fn not_started(
-    shared: &Arc<Shared>,
-    executions: &Arc<Executions>,
-    mut draft: Draft,
-    status: watch::Receiver<Status>,
-    permit: Permit,
-    message: &str,
-) -> Result<ExecutionStatus, EngineError> {
-    let outcome = rules::outcome(rules::Command::NotStarted { reason: message.to_owned() })?;
+/// It ended before it began, and its log says why as any other does.
+async fn not_started(shared: &Shared, mut draft: Draft, message: String) -> Result<Draft, EngineError> {
+    let outcome = rules::outcome(rules::Command::NotStarted { reason: message.clone() })?;
     let at_ms = shared.clock.now().0;
     let end = End {
         is_lost: false,
         exit_code: outcome.exit_code,
         signal: None,
-        message: Some(message.to_owned()),
+        message: Some(message),
         duration_ms: 0,
         at_ms,
     };
     let note = outcome.stderr_note.unwrap_or_default();
-    draft.log.append(&[Entry::Output(Channel::Stderr, note.as_bytes()), Entry::Ended(end)], at_ms)?;
-    debug_assert!(Progress::of(&draft.log).told.end.is_some());
-    // Its keeper has nothing to do but to tell.
-    Ok(keep(shared, executions, draft, status, permit, None))
+    let writing = tokio::task::spawn_blocking(move || {
+        let entries = [Entry::Output(Channel::Stderr, note.as_bytes()), Entry::Ended(end)];
+        match draft.log.append(&entries, at_ms).and_then(|()| draft.log.sync()) {
+            Ok(()) => Ok(draft),
+            Err(error) => {
+                // Nobody hears of it; half of it would be found by the next start of the daemon, and removed.
+                let _ = remove_tree(&draft.dir);
+                Err(error)
+            }
+        }
+    });
+    Ok(writing.await.map_err(|_| EngineError::TaskLost)??)
 }
