@@ -75,51 +75,48 @@ impl Application for Guarded {
 }
 
 impl Guarded {
-    pub async fn pass(self, request: Request) -> Response {
-        pass(self.router, self.service, self.find, request).await
-    }
-}
-
-async fn pass(mut router: Router, service: Arc<Service>, find: FindRule, mut request: Request) -> Response {
-    let rule = find(request.method(), request.uri().path());
-    let head_only = request.method() == Method::HEAD;
-    let id = RequestId::of(request.headers());
-    let mut admitted = admit(&service, rule, &request);
-    // A key may have been made a moment ago.
-    if let Some(key) = admitted.strange_key(request.headers())
-        && service.keyring.look_again(&key, service.store.as_ref()).await
-    {
-        admitted = admit(&service, rule, &request);
-    }
-    if admitted.is_unauthorized() {
-        service.metrics.refused("unauthorized");
-    }
-    // Dropped without an answer it says that the client went away.
-    let mut record = Record::begin(&service, &id, rule, &request);
-    let mut response = match admitted.refusal {
-        Some(error) => {
-            record.caller = admitted.caller;
-            error.into_response()
+    pub async fn pass(self, mut request: Request) -> Response {
+        let Self { mut router, service, find } = self;
+        let rule = find(request.method(), request.uri().path());
+        let head_only = request.method() == Method::HEAD;
+        let id = RequestId::of(request.headers());
+        let mut admitted = admit(&service, rule, &request);
+        // A key may have been made a moment ago.
+        if let Some(key) = admitted.strange_key(request.headers())
+            && service.keyring.look_again(&key, service.store.as_ref()).await
+        {
+            admitted = admit(&service, rule, &request);
         }
-        None => {
-            request.extensions_mut().insert(id.clone());
-            if let Some(caller) = admitted.caller {
-                record.caller = Some(caller.clone());
-                request.extensions_mut().insert(caller);
-            }
-            let answering = async move { router.call(request).await };
-            match AssertUnwindSafe(answering).catch_unwind().await {
-                Ok(Ok(response)) => response,
-                Err(panic) => panicked(&*panic).into_response(),
-            }
+        if admitted.is_unauthorized() {
+            service.metrics.refused("unauthorized");
         }
-    };
-    let told = envelope::complete(&mut response, &id, admitted.shown);
-    if head_only {
-        envelope::behead(&mut response);
+        // Dropped without an answer it says that the client went away.
+        let mut record = Record::begin(&service, &id, rule, &request);
+        let mut response = match admitted.refusal {
+            Some(error) => {
+                record.caller = admitted.caller;
+                error.into_response()
+            }
+            None => {
+                request.extensions_mut().insert(id.clone());
+                if let Some(caller) = admitted.caller {
+                    record.caller = Some(caller.clone());
+                    request.extensions_mut().insert(caller);
+                }
+                let answering = async move { router.call(request).await };
+                match AssertUnwindSafe(answering).catch_unwind().await {
+                    Ok(Ok(response)) => response,
+                    Err(panic) => panicked(&*panic).into_response(),
+                }
+            }
+        };
+        let told = envelope::complete(&mut response, &id, admitted.shown);
+        if head_only {
+            envelope::behead(&mut response);
+        }
+        record.answered(response.status(), told);
+        response
     }
-    record.answered(response.status(), told);
-    response
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> ApiError {
