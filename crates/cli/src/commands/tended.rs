@@ -55,18 +55,16 @@ async fn cancel(command: &Detached) {
     let _ = tokio::time::timeout(CANCEL, command.cancel()).await;
 }
 
-/// Hands the first signal on to the command; ready at the second.
+/// Hands the first signal on to the command; ready at the second, which waits for nothing.
 async fn interrupted(command: &Detached, interrupt: &Interrupt) -> u8 {
     let name = if interrupt.first().await == INTERRUPTED { "SIGINT" } else { "SIGTERM" };
-    let handed_on = async {
-        if let Err(error) = command.signal(name).await {
+    tokio::select! {
+        biased;
+        code = interrupt.second() => code,
+        Err(error) = command.signal(name) => {
             // It may have ended just now. If not, there is the second.
             output::note(&format!("sbx: the command could not be interrupted: {error}"));
+            interrupt.second().await
         }
-        std::future::pending::<u8>().await
-    };
-    tokio::select! {
-        code = interrupt.second() => code,
-        code = handed_on => code,
     }
 }
