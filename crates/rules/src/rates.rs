@@ -82,7 +82,7 @@ impl Charge {
     /// `method` as HTTP writes it. HEAD is a GET whose body is not sent.
     pub fn of(method: &str, endpoint: Endpoint) -> Self {
         match (method, endpoint) {
-            ("GET", Endpoint::Attach) => Self::Key(KeyCharge::Write),
+            (_, Endpoint::Attach) => Self::Key(KeyCharge::Write),
             ("GET" | "HEAD", _) => Self::Key(KeyCharge::Read),
             ("POST", Endpoint::Sandboxes) => Self::Key(KeyCharge::Create),
             ("POST", Endpoint::Execute) => Self::Sandbox,

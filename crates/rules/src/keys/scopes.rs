@@ -32,7 +32,7 @@ impl Scope {
     /// What a request needs. `method` as HTTP writes it.
     pub fn needed(method: &str, endpoint: Endpoint) -> Self {
         match (method, endpoint) {
-            ("GET", Endpoint::Attach) => Self::Execute,
+            (_, Endpoint::Attach) => Self::Execute,
             ("GET" | "HEAD", _) => Self::Read,
             ("POST", Endpoint::Execute) | (_, Endpoint::Execution) => Self::Execute,
             _ => Self::Write,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::ErrorCode;
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use engine::{EngineError, ExecutionState};
 use listen::Takeover;
@@ -117,6 +117,9 @@ fn handshake(request: &Request) -> Result<HeaderValue, ApiError> {
         let message = format!("this is a websocket over HTTP/1.1, and {why}");
         Err(ApiError::new(ErrorCode::InvalidRequest, message).with_status(StatusCode::UPGRADE_REQUIRED))
     };
+    if request.method() != Method::GET {
+        return refuse("the request is no GET");
+    }
     if request.version() != Version::HTTP_11 {
         return refuse("the request came in another version of HTTP");
     }
