@@ -21,6 +21,7 @@ use crate::error::EngineError;
 use crate::events::ExecEvents;
 use crate::handle::{Entry, Handle, Request};
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
+use crate::patience::Patience;
 use crate::shared::Shared;
 use crate::status::Status;
 
@@ -96,14 +97,15 @@ async fn run(
     let Entry { permit, agent, record, status } = entry;
     let env = rules::environment(&record.image_env, &record.config.env, &request.env);
     let spec = ExecSpec {
-        argv: vec!["bash", "-c", &request.command],
+        argv: vec!["bash", "-c", "--", &request.command],
         env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
         cwd: request.cwd.as_deref().unwrap_or(&record.config.workdir),
         stdin: if request.stdin.is_some() { StdinMode::Pipe } else { StdinMode::Null },
     };
     let mut events = ExecEvents::new(shared, &record, request);
     let started = Instant::now();
-    let mut command = match agent.exec(spec, AGENT_PATIENCE).await {
+    let mut patience = Patience::new(AGENT_PATIENCE, status.clone());
+    let mut command = match agent.exec(spec, &mut patience).await {
         Ok(command) => command,
         Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
             events.failed(&message);

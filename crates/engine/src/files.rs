@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use api::SandboxState;
 use bytes::Bytes;
 use guest_proto::{FileErrorKind, FileKind, FileReply, FileRequest, FileStat, ProtoError, Tally};
 
@@ -12,7 +13,10 @@ use crate::deadline::AGENT_PATIENCE;
 use crate::error::{EngineError, FileFault};
 use crate::handle::{Entry, Handle, Request};
 use crate::link::{Errand, LinkError, Reply};
+use crate::patience::Patience;
+use crate::status::Status;
 use rules::{AutoResume, Operation};
+use tokio::sync::watch;
 
 /// What is to be done. Paths are absolute or relative to the sandbox's working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +78,7 @@ pub enum Said {
 /// Work that is under way. Dropped, it is ended.
 pub struct FileWork {
     errand: Errand,
+    status: watch::Receiver<Status>,
     /// The sandbox's working directory and the paths as they were asked for, made absolute.
     pub paths: Vec<Vec<u8>>,
 }
@@ -81,7 +86,8 @@ pub struct FileWork {
 /// Lets the work in and starts it.
 pub async fn start(handle: &Handle, auto_resume: bool, order: &FileOrder) -> Result<FileWork, EngineError> {
     let operation = Operation::Files { auto_resume: AutoResume::from(auto_resume) };
-    let Entry { permit, agent, record, .. } = handle.ask(|reply| Request::Enter { operation, reply }).await?;
+    let Entry { permit, agent, record, status } =
+        handle.ask(|reply| Request::Enter { operation, reply }).await?;
     let workdir = record.config.workdir.as_bytes();
     let paths: Vec<Vec<u8>> =
         order.paths().into_iter().map(|path| absolute(workdir, path).into_owned()).collect();
@@ -93,9 +99,22 @@ pub async fn start(handle: &Handle, auto_resume: bool, order: &FileOrder) -> Res
         );
         return Err(FileFault { kind: FileErrorKind::Invalid, message }.into());
     }
-    let errand = agent.file(order.request(&paths), AGENT_PATIENCE).await?;
+    let errand = agent.file(order.request(&paths), Patience::new(AGENT_PATIENCE, status.clone())).await;
+    let errand = errand.map_err(|error| fault(error, &status))?;
     errand.hold(permit);
-    Ok(FileWork { errand, paths })
+    Ok(FileWork { errand, paths, status })
+}
+
+/// What broke because the sandbox ended is no fault.
+fn fault(error: LinkError, status: &watch::Receiver<Status>) -> EngineError {
+    match error {
+        LinkError::Closed | LinkError::Io(_) | LinkError::Silent(_)
+            if status.borrow().state() == SandboxState::Terminated =>
+        {
+            EngineError::NotFound { terminated: None }
+        }
+        error => error.into(),
+    }
 }
 
 fn absolute<'a>(workdir: &[u8], path: &'a [u8]) -> Cow<'a, [u8]> {
@@ -145,7 +164,7 @@ impl FileWork {
     /// What is said next.
     pub async fn said(&mut self) -> Result<Said, EngineError> {
         loop {
-            match self.errand.reply(heard).await? {
+            match self.errand.reply(heard).await.map_err(|error| fault(error, &self.status))? {
                 Reply::Said(Heard::Said(said)) => return Ok(said),
                 Reply::Said(Heard::Working) => {}
                 Reply::Said(Heard::Failed(fault)) => return Err(fault.into()),
@@ -186,7 +205,7 @@ impl FileWork {
 
     /// The next raw bytes, behind what says that they come; nothing at their end, which an error may be.
     pub async fn bytes(&mut self) -> Result<Option<Bytes>, EngineError> {
-        match self.errand.bytes().await? {
+        match self.errand.bytes().await.map_err(|error| fault(error, &self.status))? {
             Reply::Said(bytes) => Ok(Some(bytes)),
             Reply::Ended { whole: true } => Ok(None),
             Reply::Ended { whole: false } => {
@@ -197,12 +216,12 @@ impl FileWork {
 
     /// Feeds it. False when it takes no more; what it says next says why.
     pub async fn feed(&mut self, bytes: &[u8]) -> Result<bool, EngineError> {
-        Ok(self.errand.feed(bytes).await?)
+        self.errand.feed(bytes).await.map_err(|error| fault(error, &self.status))
     }
 
     /// Says that all was fed.
     pub async fn finish(&mut self) -> Result<bool, EngineError> {
-        Ok(self.errand.finish().await?)
+        self.errand.finish().await.map_err(|error| fault(error, &self.status))
     }
 }
 

@@ -23,6 +23,7 @@ mod kept;
 mod ledger;
 mod link;
 mod network;
+mod patience;
 mod pool;
 mod ports;
 mod purge;

@@ -24,6 +24,7 @@ use guest_proto::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, watch};
 
+use crate::patience::Patience;
 pub use command::{Command, CommandEvent, Killer, Stdin};
 pub use errand::{Errand, Reply};
 pub use kept::{Kept, KeptInput};
@@ -138,15 +139,12 @@ impl Agent {
     }
 
     /// Starts a command. Dropping the future, or the command, kills it.
-    pub async fn exec(&self, spec: ExecSpec<'_>, patience: Duration) -> Result<Command, LinkError> {
+    pub async fn exec(&self, spec: ExecSpec<'_>, patience: &mut Patience) -> Result<Command, LinkError> {
         let wants_stdin = spec.stdin == StdinMode::Pipe;
         let (number, op) = self.inner.begin(WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), wants_stdin);
         self.inner.send(&ToGuest::Exec { op: number, spec, window: WINDOW })?;
-        match tokio::time::timeout(patience, op.answered())
-            .await
-            .map_err(|_| LinkError::Silent(patience))??
-        {
+        match patience.wait(op.answered()).await.map_err(LinkError::Silent)?? {
             Answer::Started => Ok(command),
             Answer::Refused { kind, message } => {
                 command.forget();
@@ -157,18 +155,15 @@ impl Agent {
     }
 
     /// Starts an errand among files. Dropping the future, or the errand, ends it.
-    pub async fn file(&self, request: FileRequest<'_>, patience: Duration) -> Result<Errand, LinkError> {
+    pub async fn file(&self, request: FileRequest<'_>, mut patience: Patience) -> Result<Errand, LinkError> {
         if self.inner.version < FILES_SINCE {
             return Err(LinkError::TooOld);
         }
         let (number, op) = self.inner.begin(FILE_WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), true);
         self.inner.send(&ToGuest::File { op: number, request, window: FILE_WINDOW })?;
-        match tokio::time::timeout(patience, op.answered())
-            .await
-            .map_err(|_| LinkError::Silent(patience))??
-        {
-            Answer::Started => Ok(Errand::new(command)),
+        match patience.wait(op.answered()).await.map_err(LinkError::Silent)?? {
+            Answer::Started => Ok(Errand::new(command, patience)),
             Answer::Refused { kind, message } => {
                 command.forget();
                 Err(LinkError::Refused { kind, message })

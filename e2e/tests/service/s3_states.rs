@@ -147,6 +147,26 @@ async fn pause_and_resume_keep_files_variables_and_processes() {
     .await;
 }
 
+/// A command that is let in as its sandbox is paused stands still with it, and is no fault of anybody.
+#[tokio::test]
+async fn a_command_and_a_pause_at_once() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    for round in 0..30 {
+        let (running, named) = (client.clone(), id.clone());
+        let command = tokio::spawn(async move {
+            let body = json!({ "command": "echo there", "timeoutMs": 5_000 });
+            execute(&running, &named, body).await
+        });
+        tokio::time::sleep(std::time::Duration::from_micros(round * 50)).await;
+        client.order(&verb(&id, "pause")).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        client.order(&verb(&id, "resume")).await.unwrap();
+        let result = command.await.unwrap().is(200).unwrap();
+        assert_eq!(result["stdout"], "there\n", "in round {round}");
+    }
+}
+
 #[tokio::test]
 async fn many_at_once_pause_exactly_once() {
     let service = shared().await;

@@ -22,6 +22,8 @@ async fn output_exit_code_and_duration() {
         ("exit 255", "", "", 255),
         ("", "", "", 0),
         ("no-such-program 2>/dev/null", "", "", 127),
+        ("-x 2>/dev/null", "", "", 127),
+        ("+x 2>/dev/null", "", "", 127),
         ("echo $0 $BASH_VERSION | cut -d' ' -f1", "bash\n", "", 0),
         ("printf 'h\\u00e9 \\xf0\\x9f\\x98\\x80'", "hé 😀", "", 0),
         ("x=$'a\\nb'; echo \"$x\" | { read -r y; echo $y; }", "a\n", "", 0),

@@ -26,6 +26,7 @@ use crate::kept::frame::Entry;
 use crate::kept::log::Log;
 use crate::kept::record::{End, Record};
 use crate::link::LinkError;
+use crate::patience::Patience;
 use crate::shared::Shared;
 use crate::status::Status;
 
@@ -65,7 +66,8 @@ pub async fn start(
         env.retain(|(name, _)| *name != TERM.0);
         env.push(TERM);
     }
-    let argv = if request.command.is_empty() { vec!["bash"] } else { vec!["bash", "-c", &request.command] };
+    let argv =
+        if request.command.is_empty() { vec!["bash"] } else { vec!["bash", "-c", "--", &request.command] };
     let spec = ExecSpec {
         argv,
         env,
@@ -73,7 +75,8 @@ pub async fn start(
         stdin: if draft.record.has_stdin { StdinMode::Pipe } else { StdinMode::Null },
     };
     let op = draft.record.op;
-    match agent.keep(op, spec, request.terminal, AGENT_PATIENCE).await {
+    let mut patience = Patience::new(AGENT_PATIENCE, status.clone());
+    match agent.keep(op, spec, request.terminal, &mut patience).await {
         Ok(kept) => {
             events::started(shared, &sandbox, &draft.record);
             Ok(keep(shared, &executions, draft, status, permit, Some(kept)))

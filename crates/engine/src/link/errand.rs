@@ -8,12 +8,14 @@ use guest_proto::{Channel, Exit, FileReply, LAST_PIECE, MAX_PIECE, PREFIX, Proto
 
 use super::LinkError;
 use super::command::{Command, CommandEvent, Stdin};
+use crate::patience::Patience;
 
 /// An errand says something every few seconds, or takes something; one that does neither for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Errand {
     command: Command,
+    patience: Patience,
     stdin: Option<Stdin>,
     /// What came and was not read yet.
     buffer: BytesMut,
@@ -29,9 +31,10 @@ pub enum Reply<T> {
 }
 
 impl Errand {
-    pub(super) fn new(mut command: Command) -> Self {
+    pub(super) fn new(mut command: Command, patience: Patience) -> Self {
         let stdin = command.take_stdin();
-        Self { command, stdin, buffer: BytesMut::new() }
+        let patience = patience.of(PATIENCE);
+        Self { command, patience, stdin, buffer: BytesMut::new() }
     }
 
     /// The next reply, as `read` owns it. Dropping the future loses nothing.
@@ -61,8 +64,7 @@ impl Errand {
     }
 
     async fn more(&mut self) -> Result<Reply<Bytes>, LinkError> {
-        let next = tokio::time::timeout(PATIENCE, self.command.next());
-        match next.await.map_err(|_| LinkError::Silent(PATIENCE))? {
+        match self.patience.wait(self.command.next()).await.map_err(LinkError::Silent)? {
             CommandEvent::Output(Channel::Stdout, bytes) => Ok(Reply::Said(bytes)),
             CommandEvent::Output(Channel::Stderr, _) => {
                 Err(LinkError::Unexpected { wanted: "an errand's output", got: "another channel" })
@@ -93,11 +95,11 @@ impl Errand {
 
     async fn write(&mut self, bytes: &[u8]) -> Result<bool, LinkError> {
         let Some(stdin) = &mut self.stdin else { return Ok(false) };
-        match tokio::time::timeout(PATIENCE, stdin.write_all(bytes)).await {
+        match self.patience.wait(stdin.write_all(bytes)).await {
             Ok(Ok(())) => Ok(true),
             Ok(Err(LinkError::Closed)) => Ok(false),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(LinkError::Silent(PATIENCE)),
+            Err(silent) => Err(LinkError::Silent(silent)),
         }
     }
 

@@ -14,6 +14,7 @@ use rules::OutputPosition;
 use super::command::{CommandEvent, Killer};
 use super::op::{Answer, Incoming, Op};
 use super::{Agent, LinkError};
+use crate::patience::Patience;
 
 pub struct Kept {
     agent: Agent,
@@ -43,12 +44,12 @@ impl Agent {
         number: u64,
         spec: ExecSpec<'_>,
         terminal: Option<TerminalSize>,
-        patience: Duration,
+        patience: &mut Patience,
     ) -> Result<Kept, LinkError> {
         debug_assert!(terminal.is_none() || spec.stdin == StdinMode::Pipe, "a terminal takes input");
         let kept = self.kept(number)?;
         self.inner.send(&ToGuest::Keep { op: number, spec, terminal })?;
-        match kept.answered(patience).await? {
+        match patience.wait(kept.op.answered()).await.map_err(LinkError::Silent)?? {
             Answer::Started => Ok(kept),
             Answer::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
             other => Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
@@ -65,7 +66,8 @@ impl Agent {
     ) -> Result<Option<(Kept, u64)>, LinkError> {
         let kept = self.kept(number)?;
         self.inner.send(&ToGuest::Take { op: number, stdout: from.stdout, stderr: from.stderr })?;
-        match kept.answered(patience).await? {
+        let answer = tokio::time::timeout(patience, kept.op.answered()).await;
+        match answer.map_err(|_| LinkError::Silent(patience))?? {
             Answer::Taken { stdin } => Ok(Some((kept, stdin))),
             Answer::Refused { kind: RefusalKind::UnknownOp, .. } => Ok(None),
             Answer::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
@@ -97,10 +99,6 @@ impl Agent {
 }
 
 impl Kept {
-    async fn answered(&self, patience: Duration) -> Result<Answer, LinkError> {
-        tokio::time::timeout(patience, self.op.answered()).await.map_err(|_| LinkError::Silent(patience))?
-    }
-
     /// What happens next. Dropping the future loses nothing.
     pub async fn next(&mut self) -> CommandEvent {
         let (incoming, due) = self.op.next().await;
