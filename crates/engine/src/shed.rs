@@ -1,11 +1,16 @@
 //! Giving sandboxes up that belong to nobody: those that failed to start, and members of the pool that are in the way.
 
+use std::time::Duration;
+
 use net::Guest;
 
 use crate::error::EngineError;
 use crate::network;
 use crate::shared::Shared;
 use crate::shelves::Started;
+
+/// A member of the pool is there within this, or not worth waiting for.
+const COMING: Duration = Duration::from_secs(5);
 
 /// Whether all of a sandbox is gone from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +45,21 @@ pub async fn discard(shared: &Shared, started: Started) {
     }
 }
 
-/// Gives up one member of the pool, if there is one, to make room for what is wanted now.
+/// Gives up one member of the pool, if there is one, to make room for what is wanted now. One that is being made cannot be given
+/// up before it is there. False where no room came of it.
 pub async fn shed_one(shared: &Shared) -> bool {
-    let Some(member) = shared.shelves.take_any() else { return false };
-    discard(shared, member).await;
-    true
+    loop {
+        let delivery = shared.shelves.delivery();
+        if let Some(member) = shared.shelves.take_any() {
+            discard(shared, member).await;
+            return true;
+        }
+        let Some(mut delivery) = delivery else { return false };
+        match tokio::time::timeout(COMING, delivery.changed()).await {
+            // What could not be made has given its room back.
+            Ok(Ok(())) if shared.shelves.is_bare() => return true,
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return false,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::Resources;
 use driver::SandboxSpec;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::ledger::{Reservation, SlotLease};
@@ -29,6 +29,8 @@ pub struct Started {
 
 pub struct Shelves {
     shelves: Mutex<HashMap<String, Shelf>>,
+    /// Rung when what was coming has come, or will not.
+    delivered: watch::Sender<()>,
     /// Rung when a shelf may want more.
     pub wake: Notify,
 }
@@ -61,7 +63,7 @@ impl Shelves {
             backoff: FIRST_BACKOFF,
         };
         let shelves = targets.iter().map(|(image, target)| (image.clone(), shelf(target))).collect();
-        Self { shelves: Mutex::new(shelves), wake: Notify::new() }
+        Self { shelves: Mutex::new(shelves), delivered: watch::channel(()).0, wake: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Shelf>> {
@@ -107,6 +109,17 @@ impl Shelves {
             }
             shelf.ready.extend(made);
         }
+        self.delivered.send_replace(());
+    }
+
+    /// Tells of the next delivery, where one is to come.
+    pub fn delivery(&self) -> Option<watch::Receiver<()>> {
+        let shelves = self.lock();
+        shelves.values().any(|shelf| shelf.coming > 0).then(|| self.delivered.subscribe())
+    }
+
+    pub fn is_bare(&self) -> bool {
+        self.lock().values().all(|shelf| shelf.ready.is_empty())
     }
 
     /// A member that was taken and not used. Answered if there is no place for it any more.

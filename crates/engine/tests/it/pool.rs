@@ -50,6 +50,20 @@ async fn a_pool_gives_way_to_what_is_wanted_now() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_being_made_for_the_pool_gives_way_when_it_is_there() {
+    let world = World::new(EngineSettings { capacity: room(1), ..with_pool(1) }).await;
+    let held = world.driver.hold(Verb::Start);
+    pass(1000).await;
+    let large = SandboxConfig { resources: Resources { disk_mb: 1024, ..SIZE }, ..config() };
+    let (made, ()) = tokio::join!(world.create_with(large), async {
+        pass(1000).await;
+        drop(held);
+    });
+    assert!(made.is_ok(), "{made:?}");
+    world.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_member_takes_the_size_it_is_wanted_in() {
     let world = World::new(with_pool(1)).await;
     pass(1000).await;
