@@ -209,6 +209,14 @@ impl Once {
         }
     }
 
+    /// Whether there is an answer under the key, or will be.
+    pub async fn knows(&self, caller: &Caller, endpoint: &str, key: &Key) -> Result<bool, ApiError> {
+        let Key(key) = key.clone();
+        let place = Place { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
+        let is_flying = lock(&self.flights).contains_key(&place);
+        Ok(is_flying || flight::is_kept(&*self.store, &place).await?)
+    }
+
     /// Waits until no flight is in the air, but not for ever: a command under a key may take minutes. What is still under way
     /// then is as after a sudden end of the daemon.
     pub async fn settle(&self) {

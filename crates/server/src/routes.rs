@@ -15,6 +15,7 @@ mod get;
 mod health;
 mod images;
 mod list;
+mod named;
 mod network;
 mod openapi;
 mod pause;

@@ -93,6 +93,13 @@ where
     }
 }
 
+/// Whether something is kept under the key.
+pub async fn is_kept(store: &dyn Store, place: &Place) -> Result<bool, StoreError> {
+    let Place { account, endpoint, key } = place;
+    let kept = store.remembered(account, endpoint, key).await?;
+    Ok(kept.is_some_and(|kept| kept.expires_at > now()))
+}
+
 /// What is kept under the key already.
 async fn earlier(store: &dyn Store, claim: &Claim) -> Result<Option<Outcome>, StoreError> {
     let Place { account, endpoint, key } = &claim.place;

@@ -15,11 +15,12 @@ use reader::Ask;
 use utoipa::openapi::{OneOfBuilder, Ref, RefOr, Schema};
 
 use super::executions::detach;
+use super::named::Named;
 use super::{read, stream, view};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::layers::RequestId;
-use crate::once::{self, Answer};
+use crate::once::Answer;
 use crate::service::Service;
 
 /// A command of at most 64 KiB and the text for its stdin.
@@ -59,7 +60,7 @@ const LARGE: usize = 256 << 10;
                 ("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key."))),
         (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A value out of its range: `INVALID_CONFIG`. More than 65,536 bytes of command: `COMMAND_TOO_LONG`."),
         (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`."),
-        (status = 408, description = "The command's time was over before it could start: `EXECUTION_TIMEOUT`."),
+        (status = 408, description = "The command's time was over before it could start: `EXECUTION_TIMEOUT`. The body came too slowly: `INVALID_REQUEST`."),
         (status = 409, description = "It is not `running`, and not to be resumed: `INVALID_STATE`."),
         (status = 413, description = "The body is larger than 16 MiB: `INVALID_REQUEST`."),
         (status = 502, description = "The sandbox failed while the command was executed: `EXECUTION_ERROR`.")
@@ -72,38 +73,24 @@ pub async fn execute(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let id = read::sandbox_id(&parts.uri)?;
-    // The engine counts as activity what reaches it, and this what does not.
-    let refused = |error| {
-        service.engine.touch(&caller.account, &id);
-        error
-    };
+    let named = Named::find(&service, &caller, &parts, "execute", During::Execute).await?;
     let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
-    let key = once::key_of(&parts.headers);
-    // Nobody sends a body for a sandbox that is not there, unless an answer may have been kept when it was.
-    match service.engine.get(&caller.account, &id).await {
-        Ok(_) => {}
-        Err(EngineError::NotFound { terminated: Some(_) }) if key.as_ref().is_ok_and(Option::is_some) => {}
-        Err(error) => return Err(of_engine(error, Some(id.as_str()), During::Execute)),
-    }
-    let room = service.room.body(&caller.account, BODY_MAX);
-    let body = read::json_body(&parts.headers, body, room).await.map_err(refused)?;
+    let body = named.body(body, BODY_MAX).await?;
     let order = Order {
         service: Arc::clone(&service),
         account: Arc::clone(&caller.account),
-        id: id.clone(),
-        run_id: read::run_id(&parts.headers).map_err(refused)?,
+        id: named.id.clone(),
+        run_id: named.run_id()?,
     };
     // The answer of a stream is not kept, and a detached command has none here.
     if wants_stream && let Ask::Attached(request) = order.read(&body)? {
         let execution = order.start(request).await?;
         return Ok(stream::response(execution.streamed(), request_id, service.stopping.clone()));
     }
-    let key = key.map_err(refused)?;
-    let endpoint = format!("POST /v1/sandboxes/{id}/execute");
+    let key = named.key()?;
     let asked = body.clone();
     let work = move |_| async move { order.run(asked).await };
-    detach::located(service.once.run(&caller, &endpoint, key, body, work).await?).await
+    detach::located(service.once.run(&caller, &named.endpoint, key, body, work).await?).await
 }
 
 struct Order {

@@ -17,8 +17,9 @@ use store::{Batch, NewEvent, Write};
 use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 
-use super::{read, view};
-use crate::error::{ApiError, During, of_engine};
+use super::named::Named;
+use super::view;
+use crate::error::{ApiError, During};
 use crate::keyring::Caller;
 use crate::once::{self, Answer};
 use crate::service::Service;
@@ -52,14 +53,11 @@ pub async fn post(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let id = read::sandbox_id(&parts.uri)?;
-    let found = service.engine.get(&caller.account, &id).await;
-    found.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-    service.engine.touch(&caller.account, &id);
-    let key = once::key_of(&parts.headers)?;
-    let room = service.room.body(&caller.account, BODY_MAX);
-    let body = read::json_body(&parts.headers, body, room).await?;
-    let endpoint = format!("POST /v1/sandboxes/{id}/events");
+    let named = Named::find(&service, &caller, &parts, "events", During::Other).await?;
+    service.engine.touch(&caller.account, &named.id);
+    let key = named.key()?;
+    let body = named.body(body, BODY_MAX).await?;
+    let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |claim: Option<once::Claim>| async move {
         let events = reader::posted_events(&asked)?;

@@ -6,13 +6,11 @@ use api::{RunId, SandboxId, TerminalBody};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use engine::EngineError;
 
-use super::{detach, fault};
-use crate::error::ApiError;
+use super::detach;
+use crate::error::{ApiError, During};
 use crate::keyring::Caller;
-use crate::once;
-use crate::routes::read;
+use crate::routes::named::Named;
 use crate::service::Service;
 
 /// A command of at most 64 KiB, an environment, and room.
@@ -49,24 +47,10 @@ pub async fn open(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let id = read::sandbox_id(&parts.uri)?;
-    // The engine counts as activity what reaches it, and this what does not.
-    let refused = |error| {
-        service.engine.touch(&caller.account, &id);
-        error
-    };
-    let key = once::key_of(&parts.headers);
-    // Nobody sends a body for a sandbox that is not there, unless an answer may have been kept when it was.
-    match service.engine.get(&caller.account, &id).await {
-        Ok(_) => {}
-        Err(EngineError::NotFound { terminated: Some(_) }) if key.as_ref().is_ok_and(Option::is_some) => {}
-        Err(error) => return Err(fault(error, &id)),
-    }
-    let key = key.map_err(refused)?;
-    let run_id = read::run_id(&parts.headers).map_err(refused)?;
-    let room = service.room.body(&caller.account, BODY_MAX);
-    let body = read::json_body(&parts.headers, body, room).await.map_err(refused)?;
-    let endpoint = format!("POST /v1/sandboxes/{id}/terminals");
+    let named = Named::find(&service, &caller, &parts, "terminals", During::Execute).await?;
+    let (key, run_id) = (named.key()?, named.run_id()?);
+    let body = named.body(body, BODY_MAX).await?;
+    let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move {
         let command = reader::terminal(&asked, &shared.execute_rules)

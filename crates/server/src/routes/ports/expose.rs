@@ -8,12 +8,12 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
-use engine::EngineError;
 
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
-use crate::once::{self, Answer};
-use crate::routes::{read, view};
+use crate::once::Answer;
+use crate::routes::named::Named;
+use crate::routes::view;
 use crate::service::Service;
 
 const BODY_MAX: usize = 64 << 10;
@@ -48,24 +48,10 @@ pub async fn expose(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let id = read::sandbox_id(&parts.uri)?;
-    // The engine counts as activity what reaches it, and this what does not.
-    let refused = |error| {
-        service.engine.touch(&caller.account, &id);
-        error
-    };
-    let key = once::key_of(&parts.headers);
-    // Nobody sends a body for a sandbox that is not there, unless an answer may have been kept when it was.
-    match service.engine.get(&caller.account, &id).await {
-        Ok(_) => {}
-        Err(EngineError::NotFound { terminated: Some(_) }) if key.as_ref().is_ok_and(Option::is_some) => {}
-        Err(error) => return Err(of_engine(error, Some(id.as_str()), During::Other)),
-    }
-    let key = key.map_err(refused)?;
-    let run = read::run_id(&parts.headers).map_err(refused)?;
-    let room = service.room.body(&caller.account, BODY_MAX);
-    let body = read::json_body(&parts.headers, body, room).await.map_err(refused)?;
-    let endpoint = format!("POST /v1/sandboxes/{id}/ports");
+    let named = Named::find(&service, &caller, &parts, "ports", During::Other).await?;
+    let (key, run) = (named.key()?, named.run_id()?);
+    let body = named.body(body, BODY_MAX).await?;
+    let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move { carry_out(&shared, &account, &id, &asked, run).await };
     service.once.run(&caller, &endpoint, key, body, work).await
