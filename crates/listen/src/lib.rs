@@ -26,7 +26,7 @@ mod tls;
 mod wire;
 
 pub use answers::{Answers, Fault};
-pub use body::Pace;
+pub use body::{BodyError, Pace};
 pub use serve::{Listener, Server, Stopped, serve};
 pub use service::{Answer, Application, PeerAddr};
 pub use settings::Limits;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{HOST, LOCATION};
-use axum::http::{HeaderValue, Request, StatusCode, Version};
+use axum::http::{HeaderValue, Method, Request, StatusCode, Version};
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Incoming};
 use hyper_util::service::TowerToHyperService;
@@ -74,7 +74,11 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
     fn call(&self, request: Request<Incoming>) -> Answering {
         let flight = self.activity.begin();
         if let Some(fault) = too_large(&request, &self.limits) {
-            let response = self.answers.fault(fault, request.headers().get(REQUEST_ID));
+            let mut response = self.answers.fault(fault, request.headers().get(REQUEST_ID));
+            if request.method() == Method::HEAD {
+                // Clients of HTTP/2 take a body for a fault of the connection.
+                *response.body_mut() = Body::empty();
+            }
             return Box::pin(std::future::ready(Ok(counted(response, flight))));
         }
         match &self.target {

@@ -23,6 +23,9 @@ const ANY: [(&str, &str); 4] = [
     ("503", "No capacity at the moment: `RESOURCE_EXHAUSTED`. `Retry-After` says when to try again."),
 ];
 
+/// The error of every operation with a body.
+const TOO_SLOW: &str = "The body came too slowly: `INVALID_REQUEST`.";
+
 /// Errors of every operation that needs a key.
 const KEYED: [(&str, &str); 3] = [
     ("401", "The API key is missing or not valid: `UNAUTHORIZED`."),
@@ -56,6 +59,9 @@ fn complete_operation(operation: &mut Value, needs: Needs) {
             operation["x-scope"] = json!(scope.as_str());
             general.extend(KEYED);
         }
+    }
+    if !operation["requestBody"].is_null() {
+        general.push(("408", TOO_SLOW));
     }
     let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (status, description) in general {

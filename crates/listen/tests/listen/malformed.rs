@@ -201,6 +201,10 @@ async fn large_heads_over_http_2_are_refused_with_an_answer() {
     let answer = exchange(&mut client, many).await;
     assert_error(&answer, 431);
     assert_eq!(answer.header("x-request-id"), Some("mine-2"));
+    let mut head = request("HEAD", "/hello");
+    head.headers_mut().insert("x", "x".repeat(33_000).parse().unwrap());
+    let answer = exchange(&mut client, head).await;
+    assert_eq!((answer.status, answer.body.as_str()), (431, ""));
     for size in [33_000, 100_000, 200_000] {
         let mut large = request("GET", "/hello");
         large.headers_mut().insert("x", "x".repeat(size).parse().unwrap());

@@ -1,10 +1,13 @@
 //! Reads what the socket brings, bounded: a body, and the sandbox that a path names.
 
+use std::error::Error as _;
+
 use api::{ErrorCode, RunId, SandboxId};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use listen::BodyError;
 
 use crate::error::{self, ApiError};
 use crate::room::Growing;
@@ -44,10 +47,7 @@ async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: Growing) -> R
         return Err(too_large(said, most));
     }
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|fault| {
-            let message = format!("the body could not be read to its end: {fault}");
-            ApiError::new(ErrorCode::InvalidRequest, message)
-        })?;
+        let frame = frame.map_err(|fault| broken_body(&fault))?;
         let Ok(data) = frame.into_data() else { continue };
         if read.len() + data.len() > most {
             return Err(too_large(None, most));
@@ -55,6 +55,16 @@ async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: Growing) -> R
         read.add(&data).await?;
     }
     Ok(read.done())
+}
+
+/// A body that ended before its end, by its sender's fault or the network's.
+pub fn broken_body(fault: &axum::Error) -> ApiError {
+    let message = format!("the body could not be read to its end: {fault}");
+    let error = ApiError::new(ErrorCode::InvalidRequest, message);
+    match fault.source().and_then(|source| source.downcast_ref()) {
+        Some(BodyError::TooSlow { .. }) => error.with_status(StatusCode::REQUEST_TIMEOUT),
+        Some(BodyError::Broken(_)) | None => error,
+    }
 }
 
 fn too_large(said: Option<u64>, most: usize) -> ApiError {

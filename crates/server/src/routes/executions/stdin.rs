@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{ErrorCode, StdinWritten};
+use api::StdinWritten;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use super::Asked;
 use crate::error::ApiError;
 use crate::keyring::Caller;
-use crate::routes::read::values;
+use crate::routes::read::{broken_body, values};
 use crate::routes::view;
 use crate::service::Service;
 
@@ -54,9 +54,9 @@ pub async fn write(
     let mut bytes_written = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|fault| {
-            let message =
-                format!("the body could not be read to its end: {fault}; what came of it was written");
-            ApiError::new(ErrorCode::InvalidRequest, message)
+            let mut error = broken_body(&fault);
+            error.message.push_str("; what came of it was written");
+            error
         })?;
         let Ok(data) = frame.into_data() else { continue };
         input.write(&data).await.map_err(|error| asked.fault(error))?;

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use api::ErrorCode;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
@@ -12,7 +11,7 @@ use http_body_util::BodyExt;
 
 use super::Asked;
 use crate::error::ApiError;
-use crate::routes::read::values;
+use crate::routes::read::{broken_body, values};
 
 /// Enough that what a frame of the link costs does not count: a body comes in frames of 16 KiB, as TLS has them.
 const PIECE: usize = 192 * 1024;
@@ -40,10 +39,7 @@ pub async fn feed(asked: &Asked, work: &mut FileWork, mut body: Body) -> Result<
             continue;
         };
         let Some(frame) = next else { break };
-        let frame = frame.map_err(|fault| {
-            let message = format!("the body could not be read to its end: {fault}");
-            ApiError::new(ErrorCode::InvalidRequest, message)
-        })?;
+        let frame = frame.map_err(|fault| broken_body(&fault))?;
         let Ok(data) = frame.into_data() else { continue };
         joined.extend_from_slice(&data);
         if joined.len() >= PIECE && !fed(asked, work, &mut joined).await? {

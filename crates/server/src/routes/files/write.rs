@@ -30,7 +30,7 @@ use crate::service::Service;
     request_body(content = Option<String>, content_type = "application/octet-stream", description = "The content; an empty file without it."),
     responses(
         (status = 200, description = "The file.", body = api::FileEntry),
-        (status = 400, description = "The request cannot be read, or its body broke off or came too slowly: `INVALID_REQUEST`."),
+        (status = 400, description = "The request cannot be read, or its body broke off: `INVALID_REQUEST`."),
         (status = 403, description = "The key lacks the scope: `FORBIDDEN`. The sandbox does not permit it: `PERMISSION_DENIED`."),
         (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. The directory is not there: `FILE_NOT_FOUND`."),
         (status = 409, description = "The sandbox is not `running`, and not to be resumed: `INVALID_STATE`. A directory, a device, a fifo or a socket is there: `NOT_A_FILE`. Something on the way is no directory: `NOT_A_DIRECTORY`."),

@@ -27,7 +27,10 @@ async fn nothing_is_read_for_a_sandbox_that_is_not_there() {
     let id = world.create().await;
     let ended = format!("/v1/sandboxes/{id}/execute");
     assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
-    for (path, state, key) in [(NOBODY, "", ""), (NOBODY, "", "k"), (&ended, "terminated", "")] {
+    // Also not under a key that nothing was answered under.
+    for (path, state, key) in
+        [(NOBODY, "", ""), (NOBODY, "", "k"), (&ended, "terminated", ""), (&ended, "terminated", "k")]
+    {
         let mut asked = json_request(path, unfinished(1));
         if !key.is_empty() {
             asked.headers_mut().insert("idempotency-key", key.parse().unwrap());
@@ -51,6 +54,31 @@ async fn the_answer_under_a_key_outlives_its_sandbox() {
     assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
     let again = ask().await;
     assert_eq!((&again.text, again.header("idempotency-replayed")), (&first.text, "true"));
+}
+
+#[tokio::test]
+async fn events_under_a_key_are_told_kept_when_their_sandbox_is_over_too() {
+    let world = World::new().await;
+    let id = world.create().await;
+    let ask = || {
+        let body = json!({"type": "agent.thinking", "runId": "r", "data": {}}).to_string();
+        let mut asked = json_request(&format!("/v1/sandboxes/{id}/events"), body);
+        asked.headers_mut().insert("idempotency-key", "k".parse().unwrap());
+        world.ask(asked)
+    };
+    assert_eq!(ask().await.status, StatusCode::CREATED);
+    assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
+    let again = ask().await;
+    assert_eq!((again.status, again.header("idempotency-replayed")), (StatusCode::CREATED, "true"));
+}
+
+#[tokio::test]
+async fn a_body_that_comes_too_slowly_is_a_request_that_does() {
+    let world = World::new().await;
+    let slow = || listen::BodyError::TooSlow { bytes_per_second: 1, limit_ms: 1 };
+    let body = Body::from_stream(stream::iter([Ok(Bytes::from_static(b"{")), Err(slow())]));
+    let answer = world.ask(json_request("/v1/sandboxes", body)).await;
+    assert_eq!((answer.status, answer.code()), (StatusCode::REQUEST_TIMEOUT, "INVALID_REQUEST"));
 }
 
 #[tokio::test]
