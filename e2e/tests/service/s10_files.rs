@@ -118,6 +118,11 @@ async fn ranges_heads_and_tags() {
     assert_eq!(if_range(&tag).await.status, 206);
     write(&client, &id, "f", content.clone()).await;
     assert_eq!(if_range(&tag).await.status, 200);
+    // Shorter than where the range begins: it is of another content all the same.
+    write(&client, &id, "f", "y").await;
+    let shorter = client.call(Method::GET, &path).header("range", "bytes=1000-").header("if-range", &tag);
+    let shorter = shorter.send().await.unwrap();
+    assert_eq!((shorter.status, shorter.text().as_str()), (200, "y"));
     write(&client, &id, "f", "").await;
     range("bytes=0-").await.error(416, "INVALID_REQUEST").unwrap();
 }
@@ -299,6 +304,22 @@ async fn traffic_keeps_a_sandbox_awake() {
     raw.answer().await.unwrap().is(200).unwrap();
     crate::until("it sleeps again", async || state(&client, &id).await == "paused").await;
     assert_eq!(read(&client, &id, "slow").await.text(), "slowly");
+}
+
+#[tokio::test]
+async fn an_upload_that_meets_the_end_of_its_sandbox_is_of_none() {
+    let (service, client) = user().await;
+    let id = created(&client).await;
+    let mut raw = service.raw().await.unwrap();
+    let head = format!(
+        "PUT {} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\ncontent-length: 1000000\r\n\r\n",
+        at(&id, "", "path=never"),
+        client.authorization()
+    );
+    assert!(raw.write(head.as_bytes()).await && raw.write(&[7; 500_000]).await);
+    client.delete(&crate::at(&id)).await.unwrap().is(200).unwrap();
+    raw.write(&[7; 500_000]).await;
+    raw.answer().await.unwrap().error(404, "SANDBOX_NOT_FOUND").unwrap();
 }
 
 #[tokio::test]

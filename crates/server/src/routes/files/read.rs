@@ -52,13 +52,19 @@ pub async fn read(
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, &uri).await?.to("read").in_run(&headers)?;
     let path = asked.query.path("path")?;
-    let range = reader::byte_range(values(&headers, header::RANGE)).filter(|_| method == Method::GET);
+    let mut range = reader::byte_range(values(&headers, header::RANGE)).filter(|_| method == Method::GET);
+    let is_other = |info: &FileInfo| {
+        let wanted = headers.get(header::IF_RANGE);
+        wanted.is_some_and(|tag| tag.as_bytes() != shown::etag(info).as_bytes())
+    };
+    if range.is_some() && headers.contains_key(header::IF_RANGE) {
+        // That a range begins behind the end of another content is nobody's mistake.
+        let now = open(&asked, &path, None).await?;
+        range = range.filter(|_| !is_other(&now.info));
+    }
     let mut found = open(&asked, &path, range).await?;
     let mut is_part = range.is_some();
-    let is_other = headers
-        .get(header::IF_RANGE)
-        .is_some_and(|tag| tag.as_bytes() != shown::etag(&found.info).as_bytes());
-    if is_part && (is_other || found.length.is_none()) {
+    if is_part && (is_other(&found.info) || found.length.is_none()) {
         // The range is of another content, or its end cannot be told.
         found = open(&asked, &path, None).await?;
         is_part = false;
