@@ -11,6 +11,9 @@ use super::header::{self, BLOCK, Header};
 /// Most bytes of what stands before an entry: long names, records.
 const MOST_META: u64 = 64 * 1024;
 
+/// Records of files that are stored without their holes.
+const SPARSE: &[u8] = b"GNU.sparse.";
+
 /// An archive that is read.
 pub struct Archive<'a> {
     feed: &'a mut Feed,
@@ -31,6 +34,7 @@ impl<'a> Archive<'a> {
         let mut link = None;
         let mut size = None;
         let mut modified = None;
+        let mut is_sparse = false;
         loop {
             self.skip_rest()?;
             let Some(mut header) = self.header()? else { return Ok(None) };
@@ -49,6 +53,8 @@ impl<'a> Archive<'a> {
                                 size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                             }
                             b"mtime" => modified = time(value),
+                            // What follows is a map of its holes and pieces, and no content.
+                            _ if key.starts_with(SPARSE) => is_sparse = true,
                             _ => {}
                         }
                     }
@@ -56,6 +62,10 @@ impl<'a> Archive<'a> {
                 b'g' => drop(self.meta(&header)?),
                 _ => {
                     header.name = name.unwrap_or(header.name);
+                    if is_sparse {
+                        // As the older form of it says.
+                        header.kind = b'S';
+                    }
                     header.link = link.unwrap_or(header.link);
                     (header.modified_s, header.modified_ns) = modified.unwrap_or((header.modified_s, 0));
                     header.size = size.unwrap_or(header.size);

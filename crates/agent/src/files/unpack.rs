@@ -109,6 +109,13 @@ impl Place {
         let from = rustix::io::dup(self.enter(target_above, header)?).map_err(Fault::with(&header.name))?;
         let dir = self.enter(above, header)?;
         let make = || rustix::fs::linkat(&from, *target_name, dir, name, AtFlags::empty());
+        if target == parts(&header.name)? {
+            // To itself: to be there is all that it can be.
+            return match make() {
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
+                Err(errno) => Err(Fault::of(errno, &header.name)),
+            };
+        }
         in_its_place(dir, name, make).map_err(Fault::with(&header.name))
     }
 
