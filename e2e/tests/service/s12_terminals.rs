@@ -124,11 +124,16 @@ async fn a_websocket_is_refused_to_who_may_not_or_does_not_ask_for_one() {
     let reader = service.client_of("only-reads", "read").await.unwrap();
     reader.get(&path).await.unwrap().error(403, "FORBIDDEN").unwrap();
     // A HEAD is no way around the scope, nor does it open anything.
-    for (client, status) in [(&reader, 403), (&user, 426)] {
-        let asked = client.call(Method::HEAD, &path).header("connection", "Upgrade");
-        let asked = asked.header("upgrade", "websocket").header("sec-websocket-version", "13");
-        let answer = asked.header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==").send().await.unwrap();
-        assert_eq!(answer.status, status);
+    for (client, status) in [(&reader, "403"), (&user, "426")] {
+        let mut raw = service.raw().await.unwrap();
+        let head = format!(
+            "HEAD {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            client.authorization()
+        );
+        assert!(raw.write(head.as_bytes()).await);
+        let answer = raw.head().await.unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
     }
     for body in [json!({"cols": 0}), json!({"rows": 1001}), json!({"timeoutMs": 86_400_001})] {
         user.post(&verb(&id, "terminals"), &body).await.unwrap().error(400, "INVALID_CONFIG").unwrap();

@@ -61,10 +61,14 @@ async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: Growing) -> R
 pub fn broken_body(fault: &axum::Error) -> ApiError {
     let message = format!("the body could not be read to its end: {fault}");
     let error = ApiError::new(ErrorCode::InvalidRequest, message);
-    match fault.source().and_then(|source| source.downcast_ref()) {
-        Some(BodyError::TooSlow { .. }) => error.with_status(StatusCode::REQUEST_TIMEOUT),
-        Some(BodyError::Broken(_)) | None => error,
+    let mut cause = fault.source();
+    while let Some(found) = cause {
+        if let Some(BodyError::TooSlow { .. }) = found.downcast_ref() {
+            return error.with_status(StatusCode::REQUEST_TIMEOUT);
+        }
+        cause = found.source();
     }
+    error
 }
 
 fn too_large(said: Option<u64>, most: usize) -> ApiError {
