@@ -1,6 +1,7 @@
 //! The files of a sandbox, seen as its root sees them. Whatever is long is streamed: reading and writing hold a piece at a time, and
 //! listing a page.
 
+mod archive;
 mod body;
 mod bounded;
 mod list;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use tokio::io::AsyncRead;
 
+use super::archive;
 use super::pieces::{PIECE, read_by, written_by};
-use super::tree;
 use crate::payload::{Payload, Pieces};
 
 /// Content for [`Files::write`](crate::Files::write) and [`Files::unpack`](crate::Files::unpack): text, bytes, a file or a directory
@@ -52,7 +52,9 @@ impl FileBody {
         Self { payload: Payload::again(move || opened(Arc::clone(&path))) }
     }
 
-    /// A directory of this machine as a tar archive, for [`Files::unpack`](crate::Files::unpack). Links stay links.
+    /// A directory of this machine as a tar archive, for [`Files::unpack`](crate::Files::unpack). Links stay links; sockets, fifos and
+    /// devices are left out. Others may go on working in it: what vanishes meanwhile is left out too, and a file that grows or
+    /// shrinks while it is read has the length that it had, cut off or filled with zeroes. What may not be read is an error.
     ///
     /// ```
     /// # client::fixture::run(async |client| {
@@ -68,7 +70,7 @@ impl FileBody {
         let path = Arc::new(path.into());
         let pack = move || {
             let path = Arc::clone(&path);
-            written_by(move |to| tree::pack(&path, to))
+            written_by(move |to| archive::pack(&path, to))
         };
         Self { payload: Payload::again(pack) }
     }

@@ -1,10 +1,10 @@
-//! Directories of this machine to archives and back. What is unpacked comes out of a sandbox: it is hostile.
+//! Archives to directories of this machine. What is unpacked comes out of a sandbox: it is hostile.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use api::Unpacked;
-use tar::{Archive, Builder, Entry, EntryType};
+use tar::{Archive, Entry, EntryType};
 
 use super::bounded::{Allowance, Bounded};
 
@@ -13,20 +13,6 @@ const OWN_ALL: u32 = 0o700;
 /// They are remembered, and whoever is inside can make many.
 const MOST_CLOSED: usize = 10_000;
 const MOST_CLOSED_BYTES: u64 = 32 << 20;
-
-/// Writes a directory as an archive, with names below it.
-pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
-    let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", dir.display()));
-    if !dir.metadata().map_err(name)?.is_dir() {
-        return Err(name(io::ErrorKind::NotADirectory.into()));
-    }
-    let mut archive = Builder::new(to);
-    archive.follow_symlinks(false);
-    // The other side does not know holes.
-    archive.sparse(false);
-    archive.append_dir_all(".", dir).map_err(name)?;
-    archive.finish()
-}
 
 /// Unpacks an archive below a directory.
 pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
@@ -103,32 +89,12 @@ fn pass<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::PermissionsExt;
 
-    use tar::Header;
+    use tar::{Builder, Header};
 
     use super::*;
-
-    #[test]
-    fn a_directory_survives_the_way() {
-        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let root = from.path();
-        std::fs::create_dir_all(root.join("deep/er")).unwrap();
-        std::fs::write(root.join("deep/er/file"), "content").unwrap();
-        let long = format!("deep/{}", "x".repeat(200));
-        std::fs::write(root.join(&long), "").unwrap();
-        symlink("er/file", root.join("deep/link")).unwrap();
-        std::fs::set_permissions(root.join("deep/er/file"), PermissionsExt::from_mode(0o750)).unwrap();
-        std::fs::set_permissions(root.join("deep/er"), PermissionsExt::from_mode(0o555)).unwrap();
-        let mut archive = Vec::new();
-        pack(root, &mut archive).unwrap();
-        let unpacked = unpack(&mut archive.as_slice(), to.path()).unwrap();
-        assert_eq!((unpacked.files, unpacked.links, unpacked.skipped, unpacked.bytes), (2, 1, 0, 7));
-        assert_eq!(std::fs::read_to_string(to.path().join("deep/link")).unwrap(), "content");
-        let mode = |path: &str| to.path().join(path).metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode("deep/er/file"), mode("deep/er")), (0o750, 0o555));
-        assert!(to.path().join(long).exists());
-    }
+    use crate::files::archive::pack;
 
     fn hostile(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
         let mut archive = Builder::new(Vec::new());
