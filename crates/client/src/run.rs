@@ -6,6 +6,7 @@
 
 mod cost;
 mod mailer;
+mod postman;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -137,7 +138,8 @@ impl Run {
         self
     }
 
-    /// Waits until the service keeps all events that were to be posted so far, and tells the first fault of that.
+    /// Waits until the service keeps all events that were to be posted so far, and tells the first fault of that. Nothing is gathered
+    /// for longer then. Where the service refuses them for their rate, that takes as long as it asks for, 5 minutes at most.
     ///
     /// ```
     /// # client::fixture::run(async |client| {

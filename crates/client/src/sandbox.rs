@@ -308,7 +308,7 @@ impl Sandbox {
 impl Run {
     /// Posts what the program says of itself from now on (`agent.*` and `cost.llm`) to the events of a sandbox, where it is listed
     /// and streamed with what the service itself tells of this run. Has to be called within a Tokio runtime, and holds up
-    /// nobody: [`delivered`](Self::delivered) waits until all is there.
+    /// nobody: what is said within 2 s goes together, and [`delivered`](Self::delivered) waits until all is there.
     ///
     /// ```
     /// # client::fixture::run(async |client| {

@@ -137,6 +137,19 @@ async fn what_a_run_says_is_posted_once() {
     assert_eq!(sandbox.events().run("r").page(0).await.unwrap().pagination.total, 251);
 }
 
+/// More often than a call by itself is repeated, and for longer than it waits.
+#[tokio::test]
+async fn what_a_run_says_outlasts_refusals_for_its_rate() {
+    let fixture = Fixture::start().unwrap();
+    let client = fixture.builder().patience(Duration::ZERO).build().unwrap();
+    let sandbox = client.create("ubuntu:24.04").await.unwrap();
+    let run = Run::with_id("r").to_service(&sandbox);
+    fixture.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
+    run.thinking("first");
+    run.delivered().await.unwrap();
+    assert_eq!(sandbox.events().run("r").page(0).await.unwrap().pagination.total, 1);
+}
+
 #[tokio::test]
 async fn a_followed_stream_survives_what_happens_to_its_connections() {
     let fixture = Fixture::start().unwrap();

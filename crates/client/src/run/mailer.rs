@@ -1,22 +1,17 @@
 //! Posts what a run's program says of itself (`agent.*`, `cost.llm`) to the events of a sandbox. A task of its own, so that nobody waits:
-//! what is said meanwhile stands in a line of bounded length. All that stands there goes out at once, under an `Idempotency-Key`,
-//! so that a post whose answer was lost doubles nothing. The first fault is kept for whoever asks.
+//! what is said meanwhile stands in a line of bounded length. The first fault is kept for whoever asks.
 
 use api::{EventBody, EventKind, EventsRecorded, RunId, RuntimeEvent};
 use hyper::Method;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::ids::made;
+use super::postman::{Batch, Letter, Recipient, deliver};
 use crate::retry::Safety;
 use crate::transport::{Call, Transport};
 use crate::{Error, Result};
 
 /// What may wait to be sent.
 const LONGEST_LINE: usize = 4096;
-/// The service's bound on a post.
-const MOST_AT_ONCE: usize = 100;
-/// The service's bound on a body is 256 KiB, in which other parts of it need room too.
-const MOST_BYTES: usize = 200 << 10;
 /// The service's bound on the data of an event.
 const LONGEST_DATA: usize = 16 << 10;
 
@@ -26,18 +21,11 @@ pub struct Mailer {
     line: mpsc::Sender<Letter>,
 }
 
-enum Letter {
-    Event(EventBody),
-    /// Answered when all before it is sent, with the first fault since the last time.
-    Sent(oneshot::Sender<Option<Error>>),
-    Fault(Error),
-}
-
 impl Mailer {
     /// Begins a task, so this has to be called within a Tokio runtime. It ends with the last clone of the mailer.
     pub fn begin(transport: Transport, path: String) -> Self {
         let (line, letters) = mpsc::channel(LONGEST_LINE);
-        tokio::spawn(deliver(transport, path, letters));
+        tokio::spawn(deliver(Service { transport, path }, letters));
         Self { line }
     }
 
@@ -80,59 +68,15 @@ fn body(event: &RuntimeEvent) -> Result<EventBody> {
     Ok(EventBody { kind: event.kind, run_id, data: event.data.clone(), timestamp: Some(event.timestamp) })
 }
 
-async fn deliver(transport: Transport, path: String, mut letters: mpsc::Receiver<Letter>) {
-    let mut fault: Option<Error> = None;
-    let mut held: Option<Letter> = None;
-    loop {
-        let Some(letter) = (match held.take() {
-            Some(letter) => Some(letter),
-            None => letters.recv().await,
-        }) else {
-            return;
-        };
-        match letter {
-            Letter::Fault(error) => fault = fault.or(Some(error)),
-            // Who asked may have gone away.
-            Letter::Sent(answer) => drop(answer.send(fault.take())),
-            Letter::Event(event) => {
-                let batch = batch(event, &mut letters, &mut held);
-                if let Err(error) = post(&transport, &path, &batch).await {
-                    fault = fault.or(Some(error));
-                }
-            }
-        }
+/// The events of one sandbox.
+struct Service {
+    transport: Transport,
+    path: String,
+}
+
+impl Recipient for Service {
+    async fn take(&self, batch: &Batch) -> Result<()> {
+        let call = Call::new(Method::POST, &self.path, Safety::Repeatable).json(&batch.events)?;
+        self.transport.json::<EventsRecorded>(call.key(&batch.key)?).await.map(drop)
     }
-}
-
-/// What stands in the line and goes with the first; `held` is what comes next.
-fn batch(
-    first: EventBody,
-    letters: &mut mpsc::Receiver<Letter>,
-    held: &mut Option<Letter>,
-) -> Vec<EventBody> {
-    let mut bytes = size(&first);
-    let mut batch = vec![first];
-    while batch.len() < MOST_AT_ONCE {
-        match letters.try_recv() {
-            Ok(Letter::Event(event)) if bytes + size(&event) <= MOST_BYTES => {
-                bytes += size(&event);
-                batch.push(event);
-            }
-            Ok(other) => {
-                *held = Some(other);
-                break;
-            }
-            Err(_) => break,
-        }
-    }
-    batch
-}
-
-fn size(event: &EventBody) -> usize {
-    serde_json::to_vec(event).map_or(0, |json| json.len())
-}
-
-async fn post(transport: &Transport, path: &str, events: &[EventBody]) -> Result<()> {
-    let call = Call::new(Method::POST, path, Safety::Repeatable).json(&events)?.key(&made("key_"))?;
-    transport.json::<EventsRecorded>(call).await.map(drop)
 }
