@@ -155,6 +155,36 @@ async fn input_is_fed_and_output_is_not_held_back() {
     assert!(lines.lines().eq((1..=50_000).map(|n| n.to_string())));
 }
 
+/// Input that is long in coming, and copies, take nothing of the time of the sandbox.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_of_run_begins_when_its_input_is_there() {
+    let person = Person::new().await;
+    let local = tempfile::tempdir().unwrap();
+    let volume = format!("{}:/a", local.path().display());
+    let mut child = person
+        .sbx()
+        .args(["run", "-i", "-v", &volume, Service::image(), "--", "wc -c; sleep 30"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // More than the pipe holds, so it is being read.
+    input.write_all(&[b'x'; 1_000_000]).unwrap();
+    assert_eq!(person.live(), Vec::<String>::new());
+    drop(input);
+    let mut counted = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut counted).unwrap();
+    assert_eq!(counted.trim(), "1000000");
+    let [id] = &person.live()[..] else { panic!("one is there") };
+    let seen = &person.json(&["inspect", id])[0];
+    assert!(seen["timeoutMs"].as_u64().unwrap() > 3_600_000, "{seen}");
+    // Left behind, it ends when that is over, and is not kept as a paused one.
+    assert_eq!(seen["idleTimeoutMs"], 0);
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
 fn interrupt(child: &Child) {
     signal(child, "INT");
 }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use client::Client;
 use serde_json::json;
 
-use super::follow::{Shown, prepared};
-use super::tended::tended;
+use super::follow::{Shown, input, prepared};
+use super::tended::{TIMEOUT, tended};
 use super::words;
 use crate::cli::ExecArguments;
 use crate::interrupt::Interrupt;
@@ -27,8 +27,12 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         execute = execute.without_resume();
     }
     let shown = if as_json { Shown::Json } else { Shown::AsItIs };
+    let input = tokio::select! {
+        input = input(&arguments.running) => input?,
+        code = interrupt.first() => return Ok(ExitCode::from(code)),
+    };
     if arguments.detach {
-        let started = prepared(execute, &arguments.running).await?.detached().await?;
+        let started = prepared(execute, &arguments.running, input).detached().await?;
         if as_json {
             output::json(&json!({ "executionId": started.id(), "sandboxId": started.sandbox().id() }))?;
         } else {
@@ -36,5 +40,6 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let execute = prepared(execute.timeout(TIMEOUT), &arguments.running, input);
     tended(execute, &arguments.running, shown, &interrupt).await
 }

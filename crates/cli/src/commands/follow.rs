@@ -36,7 +36,6 @@ pub async fn follow(
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     let work = async {
-        let execute = prepared(execute, running).await?;
         if running.buffered {
             whole(execute, shown).await
         } else {
@@ -49,16 +48,25 @@ pub async fn follow(
     }
 }
 
-pub async fn prepared(mut execute: Execute, running: &Running) -> Result<Execute> {
+/// What is fed to the command: our standard input to its end, where that is asked for. It may be long in coming, so this comes
+/// before whatever has a time.
+pub async fn input(running: &Running) -> Result<Option<String>> {
+    if !running.stdin {
+        return Ok(None);
+    }
+    // A thread of its own: reading a terminal cannot be called off.
+    tokio::task::spawn_blocking(read_stdin).await.context("reading standard input")?.map(Some)
+}
+
+/// With its input, and its time if one was named.
+pub fn prepared(mut execute: Execute, running: &Running, input: Option<String>) -> Execute {
     if let Some(timeout) = running.timeout {
         execute = execute.timeout(timeout);
     }
-    if running.stdin {
-        // A thread of its own: reading a terminal cannot be called off.
-        let text = tokio::task::spawn_blocking(read_stdin).await.context("reading standard input")??;
-        execute = execute.stdin(text);
+    if let Some(input) = input {
+        execute = execute.stdin(input);
     }
-    Ok(execute)
+    execute
 }
 
 fn read_stdin() -> Result<String> {

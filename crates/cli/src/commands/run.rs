@@ -9,7 +9,7 @@ use anyhow::Result;
 use client::{Client, Sandbox};
 use futures_util::future::try_join_all;
 
-use super::follow::{Shown, follow};
+use super::follow::{Shown, follow, input, prepared};
 use super::made::{Made, Waiting, made, remove};
 use super::tended::{TIMEOUT, tended};
 use super::transfer::{Place, Source};
@@ -20,26 +20,46 @@ use crate::progress::Progress;
 
 /// Beyond the command's: should this program be killed, the sandbox ends by itself.
 const GRACE: Duration = Duration::from_secs(60);
+/// For what is copied in and out again: the largest disk, both ways, at 8 MB/s.
+const COPIES: Duration = Duration::from_secs(4 * 60 * 60);
+/// The service's bound on the life of a sandbox.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let limit = arguments.running.timeout.unwrap_or(TIMEOUT).saturating_add(GRACE);
-    let ask = || Ok(words::new(client, &arguments.image, &arguments.new)?.timeout(limit));
+    let input = tokio::select! {
+        input = input(&arguments.running) => input?,
+        code = interrupt.first() => return Ok(ExitCode::from(code)),
+    };
+    let lifetime = lifetime(&arguments);
+    let ask = || {
+        let create = words::new(client, &arguments.image, &arguments.new)?;
+        // One that idles has been left behind: it is to end, and not to be kept as a paused one.
+        Ok(create.timeout(lifetime).idle_timeout(Duration::ZERO))
+    };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
     let waiting = Waiting { client, image, wait, quiet: json, interrupt: &interrupt };
     let sandbox = match made(waiting, ask).await? {
         Made::Sandbox(sandbox) => sandbox,
         Made::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
-    let result = within(&sandbox, json, &arguments, &interrupt).await;
+    let result = within(&sandbox, json, &arguments, input, &interrupt).await;
     remove(&sandbox).await;
     result
+}
+
+/// No more than a net for this program's sudden death, so it is wide: what is copied takes as long as it takes.
+fn lifetime(arguments: &RunArguments) -> Duration {
+    let command = arguments.running.timeout.unwrap_or(TIMEOUT).saturating_add(GRACE);
+    let copies = if arguments.volume.is_empty() { Duration::ZERO } else { COPIES };
+    command.saturating_add(copies).min(LONGEST)
 }
 
 async fn within(
     sandbox: &Sandbox,
     json: bool,
     arguments: &RunArguments,
+    input: Option<String>,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     let copies = try_join_all(arguments.volume.iter().map(|volume| copy_in(sandbox, volume)));
@@ -47,13 +67,14 @@ async fn within(
         copied = copies => drop(copied?),
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     }
-    let execute = sandbox.execute(words::line(&arguments.command));
+    let execute = sandbox.execute(words::line(&arguments.command)).timeout(TIMEOUT);
+    let execute = prepared(execute, &arguments.running, input);
     let shown = if json { Shown::Json } else { Shown::AsItIs };
     // A person wants to interrupt the command in good order; a file or a program wants all that it prints.
     let code = if std::io::stdout().is_terminal() {
         tended(execute, &arguments.running, shown, interrupt).await?
     } else {
-        follow(execute.timeout(TIMEOUT), &arguments.running, shown, interrupt).await?
+        follow(execute, &arguments.running, shown, interrupt).await?
     };
     for volume in arguments.volume.iter().filter(|volume| volume.back) {
         tokio::select! {
@@ -82,4 +103,27 @@ async fn copy_out(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
     let copied = source.unnamed().copy(Place::Here(volume.local.clone()), &progress).await;
     progress.done();
     copied.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Verb};
+
+    fn lifetime_of(words: &[&str]) -> u64 {
+        let words = [&["sbx", "run", "img"], words, &["--", "true"]].concat();
+        let Verb::Run(arguments) = Cli::try_parse_from(words).unwrap().verb else { panic!() };
+        lifetime(&arguments).as_secs()
+    }
+
+    #[test]
+    fn copies_have_a_time_of_their_own() {
+        assert_eq!(lifetime_of(&[]), 120);
+        assert_eq!(lifetime_of(&["--timeout", "5m"]), 360);
+        assert_eq!(lifetime_of(&["-v", ".:/a", "-v", ".:/b:rw"]), 120 + COPIES.as_secs());
+        assert_eq!(lifetime_of(&["--timeout", "24h", "-v", ".:/a"]), LONGEST.as_secs());
+        assert_eq!(lifetime_of(&["--timeout", "18446744073709551s"]), LONGEST.as_secs());
+    }
 }

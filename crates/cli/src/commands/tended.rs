@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use client::{Detached, Execute};
 
-use super::follow::{Shown, follow, prepared, printed};
+use super::follow::{Shown, follow, printed};
 use crate::cli::Running;
 use crate::interrupt::{INTERRUPTED, Interrupt};
 use crate::output;
@@ -19,7 +19,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// For the end of a command that nobody follows any more. What comes after it, such as the end of its sandbox, has to have its time.
 const CANCEL: Duration = Duration::from_secs(1);
 
-/// Runs it. The first Ctrl-C is the command's; at the second nobody waits for its end any more, and it is killed. One that is shown at
+/// Runs it, within the time that it was given: should this program be killed, the command ends by itself. The first Ctrl-C is the command's; at the second nobody waits for its end any more, and it is killed. One that is shown at
 /// its end alone is killed at the first.
 pub async fn tended(
     execute: Execute,
@@ -30,11 +30,6 @@ pub async fn tended(
     if running.buffered {
         return follow(execute, running, shown, interrupt).await;
     }
-    // Should this program be killed, the command ends by itself.
-    let execute = tokio::select! {
-        execute = prepared(execute.timeout(TIMEOUT), running) => execute?,
-        code = interrupt.first() => return Ok(ExitCode::from(code)),
-    };
     let command = execute.detached().await?;
     interrupt.is_handled();
     let code = tokio::select! {
