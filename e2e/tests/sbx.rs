@@ -275,6 +275,28 @@ async fn mistakes_are_told_with_what_helps() {
     assert_eq!(code(&person.run(&["--help"])), 0);
 }
 
+/// As the user of a service, who has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_home_needs_no_profile() {
+    let person = Person::new().await;
+    let homeless = |mut command: Command, words: &[&str]| {
+        let output = command.env_remove("HOME").args(words).output().unwrap();
+        (code(&output), text(&output.stderr))
+    };
+    assert_eq!(homeless(person.sbx(), &["ls"]), (0, String::new()));
+    // The daemon of this machine leaves its key for its owner.
+    let mut local = person.stranger();
+    local.env("SANDBOXD_DATA_DIR", &person.service.place.data);
+    assert_eq!(homeless(local, &["--url", &person.url(), "ls"]), (0, String::new()));
+    for words in [&["--profile", "work", "ls"][..], &["login"]] {
+        let (code, said) = homeless(person.sbx(), words);
+        assert!(code == 125 && said.contains("neither XDG_CONFIG_HOME nor HOME is set"), "{words:?}: {said}");
+    }
+    let mut nowhere = person.sbx();
+    nowhere.env("HOME", "/dev/null");
+    assert!(nowhere.arg("ls").output().unwrap().status.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_is_kept_for_its_owner_alone_and_for_that_service() {
     let person = Person::new().await;

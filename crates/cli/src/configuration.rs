@@ -44,19 +44,31 @@ impl Profile {
     }
 }
 
-/// `$XDG_CONFIG_HOME/sbx/config.toml`.
+/// `$XDG_CONFIG_HOME/sbx/config.toml`, for who needs a profile.
 pub fn path() -> Result<PathBuf> {
+    place().context("neither XDG_CONFIG_HOME nor HOME is set, and profiles are kept below one of them")
+}
+
+fn place() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    Ok(dir.context("neither XDG_CONFIG_HOME nor HOME is set")?.join("sbx/config.toml"))
+    Some(dir?.join("sbx/config.toml"))
 }
 
 impl Configuration {
+    /// What is kept for whoever calls this program. A service's own user may have no home, and so has no profiles.
+    pub fn own() -> Result<Self> {
+        place().map_or_else(|| Ok(Self::default()), |path| Self::load(&path))
+    }
+
     /// Empty where there is no file.
     pub fn load(path: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            // The home of who is to have none may be `/dev/null`.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(Self::default());
+            }
             Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
         };
         let mode = std::fs::metadata(path)?.permissions().mode();

@@ -26,25 +26,23 @@ pub fn quick_client(global: &Global) -> Result<Client> {
 
 /// Where the service is, if anything says that.
 pub fn url(global: &Global) -> Result<Option<String>> {
-    let configuration = Configuration::load(&configuration::path()?)?;
-    let named = global.profile.as_deref().filter(|name| !name.is_empty());
-    let profile = match named {
-        Some(name) => Some(configuration.profile(name)?),
-        None => configuration.profiles.get(DEFAULT),
-    };
+    let (profile, is_named) = profile(global)?;
     let environment = std::env::var("SANDBOXD_URL").ok().filter(|value| !value.trim().is_empty());
-    Ok(choose(global.url.clone(), environment, profile, named.is_some()).url)
+    Ok(choose(global.url.clone(), environment, profile.as_ref(), is_named).url)
+}
+
+/// The profile that was named, else the default one if there is such a thing; and whether it was named.
+fn profile(global: &Global) -> Result<(Option<Profile>, bool)> {
+    match global.profile.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => Ok((Some(Configuration::load(&configuration::path()?)?.profile(name)?.clone()), true)),
+        None => Ok((Configuration::own()?.profiles.remove(DEFAULT), false)),
+    }
 }
 
 fn builder(global: &Global) -> Result<ClientBuilder> {
-    let configuration = Configuration::load(&configuration::path()?)?;
-    let named = global.profile.as_deref().filter(|name| !name.is_empty());
-    let profile = match named {
-        Some(name) => Some(configuration.profile(name)?),
-        None => configuration.profiles.get(DEFAULT),
-    };
+    let (profile, is_named) = profile(global)?;
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    let chosen = choose(global.url.clone(), set("SANDBOXD_URL"), profile, named.is_some());
+    let chosen = choose(global.url.clone(), set("SANDBOXD_URL"), profile.as_ref(), is_named);
     let mut builder = ClientBuilder::from_env();
     if let Some(url) = chosen.url {
         builder = builder.url(url);

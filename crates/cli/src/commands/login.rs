@@ -17,6 +17,8 @@ const LOCAL: &str = "https://127.0.0.1:8443";
 const LONGEST_KEY: u64 = 4096;
 
 pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCode> {
+    // Before anything is asked for that there would be no place for.
+    let path = configuration::path()?;
     let variable = || std::env::var("SANDBOXD_URL").ok().filter(|url| !url.is_empty());
     let url = global.url.clone().or_else(variable).unwrap_or_else(|| LOCAL.to_owned());
     let name = global.profile.as_deref().unwrap_or(DEFAULT);
@@ -27,7 +29,6 @@ pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCod
     let profile = Profile { key, ..profile };
     let client = profile.trust(base(&profile.url))?.key(&profile.key).build()?;
     check(&client).await?;
-    let path = configuration::path()?;
     let mut configuration = Configuration::load(&path)?;
     configuration.profiles.insert(name.to_owned(), profile);
     configuration.save(&path)?;
