@@ -7,6 +7,8 @@ mod copies;
 mod events;
 #[path = "sbx/interrupts.rs"]
 mod interrupts;
+#[path = "sbx/logs.rs"]
+mod logs;
 #[path = "sbx/pulls.rs"]
 mod pulls;
 #[path = "support/skip.rs"]

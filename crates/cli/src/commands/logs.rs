@@ -30,6 +30,9 @@ pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Res
         if json {
             output::json(&output)?;
         } else {
+            if output.dropped {
+                output::note("sbx: a part of the output is not kept any more");
+            }
             io::stderr().write_all(output.stderr.as_bytes())?;
             output::text(&output.stdout)?;
         }
