@@ -7,6 +7,8 @@ mod copies;
 mod events;
 #[path = "sbx/interrupts.rs"]
 mod interrupts;
+#[path = "sbx/json.rs"]
+mod json;
 #[path = "sbx/logs.rs"]
 mod logs;
 #[path = "sbx/pulls.rs"]

@@ -65,11 +65,11 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Verb::Rm(arguments) => rm::rm(&client()?, json, arguments).await,
         Verb::Cp(arguments) => cp::cp(&client()?, json, &arguments).await,
         Verb::Events(arguments) => events::events(&client()?, json, &arguments).await,
-        Verb::Key(verb) => key::key(global, json, &verb),
+        Verb::Key(verb) => key::key(global, json, &verb).await,
         Verb::Bench(arguments) => bench::bench(&client()?, json, &arguments).await,
         Verb::Ports(arguments) => ports::ports(&client()?, json, &arguments).await,
         Verb::Expose(arguments) => expose::expose(&client()?, json, &arguments).await,
         Verb::Unexpose(arguments) => unexpose::unexpose(&client()?, json, &arguments).await,
-        Verb::Open(arguments) => open::open(&client()?, &arguments).await,
+        Verb::Open(arguments) => open::open(&client()?, json, &arguments).await,
     }
 }

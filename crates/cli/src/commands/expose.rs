@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use client::Client;
 
+use super::each::{Done, Form, each};
 use crate::cli::ExposeArguments;
-use crate::output;
 
 pub async fn expose(client: &Client, json: bool, arguments: &ExposeArguments) -> Result<ExitCode> {
     let sandbox = client.sandbox(&arguments.id)?;
-    for port in &arguments.ports {
+    each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
         let mut expose = sandbox.expose(*port);
         if arguments.public {
             expose = expose.public();
@@ -19,7 +19,7 @@ pub async fn expose(client: &Client, json: bool, arguments: &ExposeArguments) ->
             expose = expose.auto_resume(false);
         }
         let port = expose.await?;
-        if json { output::json(&port)? } else { output::text(&format!("{}\n", port.url))? }
-    }
-    Ok(ExitCode::SUCCESS)
+        Done::new(&port.url, &port).map(Some)
+    })
+    .await
 }

@@ -1,18 +1,21 @@
 //! `sbx key`: API keys. No key makes keys over the network: whoever may read the service's data directory makes them, with the
 //! program `sandboxd` on its machine, and that is what this calls.
 
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
 
+use super::each::{Done, Form, each};
 use crate::cli::{Global, KeyVerb};
-use crate::context;
+use crate::{context, output};
 
 const PROGRAM: &str = "sandboxd";
 
-pub fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode> {
+pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode> {
     if let Some(url) = context::url(global)?.filter(|url| !is_here(url)) {
         bail!(
             "keys are made on the machine of the service, {url}: run 'sandboxd {}' there",
@@ -20,17 +23,34 @@ pub fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode> {
         );
     }
     let program = program()?;
-    if let KeyVerb::Revoke { ids } = verb {
-        for id in ids {
-            let status = Command::new(&program).args(["key", "revoke", id]).status();
-            let status = status.with_context(|| program.display().to_string())?;
-            ensure!(status.success(), "{id} is not revoked");
+    match verb {
+        KeyVerb::Create { account, scopes, label } if json => {
+            let key = told(&program, &words(verb, json))?;
+            let scopes: Vec<&str> = scopes.split(',').map(str::trim).collect();
+            output::json(&json!({"key": key, "account": account, "scopes": scopes, "label": label}))?;
+            return Ok(ExitCode::SUCCESS);
         }
-        return Ok(ExitCode::SUCCESS);
+        KeyVerb::Revoke { ids } => {
+            return each(ids, Form::of(json, ids.len()), async |id: &String| {
+                let line = told(&program, &["key", "revoke", id]);
+                let line = line.with_context(|| format!("{id} is not revoked"))?;
+                Done::new(line, json!({"id": id, "revoked": true})).map(Some)
+            })
+            .await;
+        }
+        KeyVerb::Create { .. } | KeyVerb::List => {}
     }
     // Takes this program's place, so what it says and how it ends are its own.
     let error = Command::new(&program).args(words(verb, json)).exec();
     Err(error).with_context(|| program.display().to_string())
+}
+
+/// What `sandboxd` prints. What is wrong it says itself.
+fn told(program: &Path, words: &[impl AsRef<OsStr>]) -> Result<String> {
+    let output = Command::new(program).args(words).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| program.display().to_string())?;
+    ensure!(output.status.success(), "{PROGRAM} ended with {}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
 /// As `sandboxd` takes them.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, Detached, ExecutionState, ExecutionView, Output, Sandbox};
+use client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 use futures_util::StreamExt;
 
 use super::follow::{Printer, Shown};
@@ -13,6 +13,9 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
+
+/// Held in memory for one answer. The service keeps less, but a command may print as fast as it is read.
+const MOST: usize = 64 << 20;
 
 pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Result<ExitCode> {
     let sandbox = client.sandbox(&arguments.id)?;
@@ -25,22 +28,40 @@ pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Res
             code = interrupt.first() => Ok(ExitCode::from(code)),
         };
     }
+    if json {
+        output::json(&whole(&execution).await?)?;
+    } else {
+        print(&execution).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn print(execution: &Detached) -> Result<()> {
     let mut output = execution.output().await?;
     loop {
-        if json {
-            output::json(&output)?;
-        } else {
-            if output.dropped {
-                output::note("sbx: a part of the output is not kept any more");
-            }
-            io::stderr().write_all(output.stderr.as_bytes())?;
-            output::text(&output.stdout)?;
+        if output.dropped {
+            output::note("sbx: a part of the output is not kept any more");
         }
+        io::stderr().write_all(output.stderr.as_bytes())?;
+        output::text(&output.stdout)?;
         if !output.more {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         output = execution.output_after(&output.next).await?;
     }
+}
+
+/// What the service answers in pieces, as one answer.
+async fn whole(execution: &Detached) -> Result<ExecutionOutput> {
+    let mut whole = execution.output().await?;
+    while whole.more && whole.stdout.len() + whole.stderr.len() < MOST {
+        let piece = execution.output_after(&whole.next).await?;
+        whole.stdout.push_str(&piece.stdout);
+        whole.stderr.push_str(&piece.stderr);
+        whole.dropped |= piece.dropped;
+        (whole.next, whole.more, whole.state) = (piece.next, piece.more, piece.state);
+    }
+    Ok(whole)
 }
 
 /// The command's end is no failure of ours.

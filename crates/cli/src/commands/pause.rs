@@ -3,10 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, Sandbox};
+use client::Client;
 
-use super::each::each;
+use super::each::{Done, Form, each};
 
 pub async fn pause(client: &Client, json: bool, ids: &[String]) -> Result<ExitCode> {
-    each(client, json, ids, async |sandbox: &Sandbox| Ok(serde_json::to_value(sandbox.pause().await?)?)).await
+    each(ids, Form::of(json, ids.len()), async |id: &String| {
+        let paused = client.sandbox(id)?.pause().await?;
+        Done::new(id, paused).map(Some)
+    })
+    .await
 }

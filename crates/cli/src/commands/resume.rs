@@ -3,11 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, Sandbox};
+use client::Client;
 
-use super::each::each;
+use super::each::{Done, Form, each};
 
 pub async fn resume(client: &Client, json: bool, ids: &[String]) -> Result<ExitCode> {
-    each(client, json, ids, async |sandbox: &Sandbox| Ok(serde_json::to_value(sandbox.resume().await?)?))
-        .await
+    each(ids, Form::of(json, ids.len()), async |id: &String| {
+        let resumed = client.sandbox(id)?.resume().await?;
+        Done::new(id, resumed).map(Some)
+    })
+    .await
 }

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, Sandbox, SandboxState};
+use client::{Client, SandboxState};
 use futures_util::TryStreamExt;
 use serde_json::json;
 
-use super::each::each;
+use super::each::{Done, Form, each};
 use crate::cli::RmArguments;
 
 pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<ExitCode> {
@@ -18,9 +18,12 @@ pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<E
             ids.extend(found.into_iter().map(|item| item.id.to_string()));
         }
     }
-    each(client, json, &ids, async |sandbox: &Sandbox| {
+    let form = if json && arguments.all { Form::Array } else { Form::of(json, ids.len()) };
+    each(&ids, form, async |id: &String| {
+        let sandbox = client.sandbox(id)?;
         let end = sandbox.terminate().await?;
-        Ok(json!({"id": sandbox.id(), "reason": end.reason, "totalRuntimeMs": end.total_runtime_ms}))
+        let said = json!({"id": id, "reason": end.reason, "totalRuntimeMs": end.total_runtime_ms});
+        Done::new(id, said).map(Some)
     })
     .await
 }

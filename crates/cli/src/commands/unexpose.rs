@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use client::Client;
 
+use super::each::{Done, Form, each};
 use crate::cli::UnexposeArguments;
-use crate::output;
 
 pub async fn unexpose(client: &Client, json: bool, arguments: &UnexposeArguments) -> Result<ExitCode> {
     let sandbox = client.sandbox(&arguments.id)?;
-    for port in &arguments.ports {
+    each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
         let closed = sandbox.close_port(*port).await?;
-        if json { output::json(&closed)? } else { output::text(&format!("{}\n", closed.port))? }
-    }
-    Ok(ExitCode::SUCCESS)
+        Done::new(closed.port, &closed).map(Some)
+    })
+    .await
 }
