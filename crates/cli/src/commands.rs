@@ -12,6 +12,7 @@ mod follow;
 mod images;
 mod inspect;
 mod key;
+mod lists;
 mod login;
 mod logs;
 mod ls;

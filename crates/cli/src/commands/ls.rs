@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use client::{Client, List, SandboxItem, SandboxState};
-use futures_util::{StreamExt, TryStreamExt};
 
+use super::lists::together;
 use crate::cli::LsArguments;
 use crate::output;
 use crate::style::{Paint, Tone};
@@ -40,11 +40,7 @@ async fn found(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxIt
         None if arguments.all => vec![wanted()],
         None => vec![wanted().state(SandboxState::Running), wanted().state(SandboxState::Paused)],
     };
-    let mut items: Vec<SandboxItem> = Vec::new();
-    for list in states {
-        items.extend(list.stream().take(arguments.limit).try_collect::<Vec<_>>().await?);
-    }
-    items.sort_by_key(|item| std::cmp::Reverse(item.created_at));
+    let mut items = together(states, arguments.limit).await?;
     items.truncate(arguments.limit);
     Ok(items)
 }
