@@ -228,7 +228,7 @@ impl Answer {
             assert_eq!(error["requestId"], self.header("x-request-id"));
             assert!(error["details"].is_object() && error["message"].is_string(), "{error}");
             let code: api::ErrorCode = error["code"].as_str().unwrap().parse().unwrap();
-            let own = [413].contains(&self.status.as_u16());
+            let own = [408, 413].contains(&self.status.as_u16());
             assert!(own || code.status() == self.status.as_u16(), "{self:?}");
         }
     }
