@@ -19,7 +19,7 @@ pub enum Hello<'a> {
 const RECORD_HEAD: usize = 5;
 const MESSAGE_HEAD: usize = 4;
 const HANDSHAKE: u8 = 22;
-const CLIENT_HELLO: u8 = 1;
+pub const CLIENT_HELLO: u8 = 1;
 /// What a record may hold, with what old servers let pass.
 const RECORD_MAX: usize = (1 << 14) + 2048;
 const SERVER_NAME: u16 = 0;

@@ -115,6 +115,44 @@ async fn web_ports_carry_nothing_else() {
     }
 }
 
+/// Servers drop a warning before a hello (OpenSSL, Go), and some read records whose version is none (Go).
+#[tokio::test]
+async fn a_hello_in_disguise_is_none_of_another_protocol() {
+    let hello = crate::tls::hello("evil.test");
+    let warned = [&b"\x15\x03\x01\x00\x02\x01\x5a"[..], &hello].concat();
+    let warned_oddly = [&b"\x15\x02\x01\x00\x02\x01\x5a"[..], &hello].concat();
+    let mut renumbered = hello;
+    renumbered[1] = 2;
+    for sent in [warned, warned_oddly, renumbered] {
+        for step in [1, sent.len()] {
+            let mut world = World::new(&["good.test"]).await;
+            let echo = echo_server().await;
+            world.learn("good.test", *echo.ip());
+            let mut client = world.dial(echo).await;
+            let mut is_reset = false;
+            for part in sent.chunks(step) {
+                is_reset = is_reset || client.write_all(part).await.is_err();
+            }
+            assert!(is_reset || reset(&mut client).await.is_empty(), "it reached the server");
+            assert_eq!(world.refusal().await, (Reason::Malformed, None));
+        }
+    }
+}
+
+/// What begins with its length as a little-endian number may begin as TLS does.
+#[tokio::test]
+async fn logins_that_look_like_tls_for_a_few_bytes_pass() {
+    let mut world = World::new(&["good.test"]).await;
+    let echo = echo_server().await;
+    world.learn("good.test", *echo.ip());
+    for login in [&b"\x16\x01\x00\x01\x85\xa6\xff\x01\x00"[..], b"\x15\x01\x00\x00\x01\x00\x00\x00"] {
+        let mut client = world.dial(echo).await;
+        client.write_all(login).await.unwrap();
+        assert_eq!(take(&mut client, login.len()).await, login);
+    }
+    world.no_refusal();
+}
+
 #[tokio::test]
 async fn closed_addresses_stay_closed_whatever_is_said() {
     let mut world = World::new(&["good.test"]).await;

@@ -29,7 +29,20 @@ fn first_bytes_tell_what_a_connection_is() {
         (b"\0\0\0\x08\x04\xd2\x16\x2f", Other),
         (b"@RSYNCD: 31.0\n", Other),
         (b"<?xml version='1.0'?>", Other),
-        (b"\x16\x02", Other),
+        // Records of TLS that a server drops, or reads although their version is none.
+        (b"\x15\x03\x01\x00\x02\x01\x5a", Malformed),
+        (b"\x14\x03\x03\x00\x01\x01", Malformed),
+        (b"\x17\x03", Malformed),
+        (b"\x16\x02\x01\x00\xf0\x01", Malformed),
+        (b"\x16\x00\x00\x00\x04\x01", Malformed),
+        (b"\x15\x01\x00\x00\x02\x01", Malformed),
+        // Logins of MySQL and greetings of MongoDB, which begin with their length.
+        (b"\x16\x01\x00\x01\x85\xa6\xff\x01", Other),
+        (b"\x15\x01\x00\x01", Other),
+        (b"\x16\x01\x00\x00\x07\x00\x00\x00", Other),
+        (b"\x15\x02\x00\x00\x02\x00", Other),
+        (b"\x14\x01\x00\x01", Other),
+        (b"\x16\x10", Other),
         (b"\x80\x2e\x01\x03\x01", First::Tls { name: None }),
         (b"\x80\x2e\x01\x00\x02", First::Tls { name: None }),
         (b"\x81\x00\x00", Other),
@@ -46,6 +59,10 @@ fn first_bytes_tell_what_a_connection_is() {
         b"PRI * HTTP/2.0\r\n",
         b"\x16",
         b"\x16\x03",
+        b"\x15",
+        b"\x16\x02",
+        b"\x16\x02\x01\x00\xf0",
+        b"\x15\x02\x01\x00\x02",
         b"SSH-2",
     ] {
         assert!(
@@ -68,6 +85,8 @@ fn the_end_of_what_comes_is_a_sign_too() {
         (b"GET /", First::Http),
         (b"\x16\x03\x01", First::Malformed),
         (b"\x16", First::Malformed),
+        (b"\x15", First::Malformed),
+        (b"\x16\x02\x01", First::Other),
     ] {
         assert_eq!(sniff_ended(bytes), expected, "{}", bytes.escape_ascii());
     }
@@ -79,6 +98,7 @@ proptest! {
     fn more_bytes_change_no_verdict(
         begin in prop::sample::select(vec![
             &b""[..], b"GET / HTTP/1.1\r\n", b"GET / ", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x00\x40\x01\x00\x00\x3c\x03\x03",
+            b"\x15", b"\x16\x02\x01", b"\x15\x02\x01\x00",
         ]),
         rest in prop::collection::vec(any::<u8>(), 0..200),
     ) {
