@@ -18,6 +18,7 @@ mod sniff;
 mod splice;
 mod upstream;
 mod verdict;
+mod watch;
 mod wire;
 
 use std::io;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! accepted ── first bytes ── verdict ─┬─ named: our address of the name ─┬─ spliced
-//!      │                              ├─ straight: where it wanted to go ┘
+//!      │                              ├─ straight: where it wanted to go ┤
+//!      │                              ├─ watched: the same ── no request ┘
 //!      │                              ├─ HTTP: every request is judged
 //!      │                              └─ refused: reset, told
 //!      └─ silent, address known ── connected, only the server is heard ── first bytes ── verdict …
@@ -20,8 +21,9 @@ use super::head::{Came, HEAD_TIME, Head};
 use super::http;
 use super::session::{Session, Stop};
 use super::sniff::First;
-use super::splice::{End, carry, splice, write_all};
+use super::splice::{End, carry, carry_watched, splice, write_all};
 use super::verdict::{Verdict, beforehand, judge, may_wait_for_server};
+use super::watch::{FirstLine, Seen};
 use super::wire::Wire;
 use crate::guests::{Connection, Passing};
 use crate::refusals::Reason;
@@ -125,6 +127,10 @@ async fn follow(
     let wanted = *session.wanted.ip();
     let known = session.guest.may_reach(wanted, Instant::now());
     let verdict = judge(&session.guest.names(), first, session.wanted.port(), known);
+    let mut watched = (verdict == Verdict::Watched).then(FirstLine::default);
+    if watched.as_mut().is_some_and(|line| line.read(&head.bytes) == Seen::Request) {
+        return Err(Stop::Refused(Reason::Malformed, None));
+    }
     let (passing, address, name) = match verdict {
         Verdict::Refused(reason, name) => return Err(Stop::Refused(reason, name)),
         Verdict::Http => {
@@ -134,7 +140,7 @@ async fn follow(
             let client = client.with_ahead(head.bytes);
             return http::serve(session, client, first == &First::H2c, connected, place).await;
         }
-        Verdict::Straight => (Passing::Address(wanted), wanted, None),
+        Verdict::Straight | Verdict::Watched => (Passing::Address(wanted), wanted, None),
         Verdict::Named(name) => {
             let address = session.locate(&name).await?;
             (Passing::Name(name.clone()), address, Some(name))
@@ -149,6 +155,12 @@ async fn follow(
     let bytes = head.bytes;
     unless_cut(&entered, async { Ok(write_all(&server, &bytes).await?) }).await?;
     drop(bytes);
+    if let Some(line) = &mut watched {
+        let passes = async { Ok(carry_watched(&client, &server, line).await?) };
+        if !unless_cut(&entered, passes).await? {
+            return Err(Stop::Refused(Reason::Malformed, None));
+        }
+    }
     spliced(&client, &server, &entered).await
 }
 

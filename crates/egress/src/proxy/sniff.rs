@@ -1,12 +1,14 @@
 //! What the first bytes of a connection are. Pure; asked again whenever more bytes have come. Everything in here comes from
 //! inside of a sandbox and may be hostile: nothing is allocated but the name, and no byte is looked at more than a few times.
 //!
-//! Two mistakes are possible, and only one is harmless. What is TLS or HTTP to any server must not be told to be `Other`, or
-//! its name would not be asked for; what is `Http` here and no HTTP in truth is merely refused.
+//! Two mistakes are possible, and only one is harmless. What is TLS to any server must not be told to be `Other`, or its name
+//! would not be asked for; nor what a client would send as HTTP. What only lenient servers take for HTTP is found by `watch`.
+//! What is `Http` here and no HTTP in truth is merely refused.
 
 use std::net::IpAddr;
 
 use super::hello::{CLIENT_HELLO, Hello, hello};
+use super::watch::is_token;
 
 /// A client that has not said within so many bytes who it wants to reach is refused.
 pub const TLS_BYTES_MAX: usize = 64 * 1024;
@@ -18,6 +20,10 @@ const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// Longer than the name of any method.
 const METHOD_BYTES_MAX: usize = 64;
+/// What comes before the client's own first byte where something stands in front of a server. A server that takes it from anyone
+/// would read from behind it who it is for.
+const PROXY_ONE: &[u8] = b"PROXY ";
+const PROXY_TWO: &[u8] = b"\r\n\r\n\0";
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What a connection turned out to be.
@@ -31,7 +37,7 @@ pub enum First {
     Http,
     /// HTTP/2 without TLS, begun without asking.
     H2c,
-    /// Neither TLS nor HTTP.
+    /// Neither TLS nor HTTP, as far as this goes: see [`super::watch`].
     Other,
     /// Begins as TLS or HTTP and goes on as nothing.
     Malformed,
@@ -110,6 +116,9 @@ fn text(bytes: &[u8]) -> First {
     if blank > BLANK_BYTES_MAX {
         return First::Malformed;
     }
+    if bytes.starts_with(PROXY_TWO) || bytes.starts_with(PROXY_ONE) {
+        return First::Malformed;
+    }
     let compared = line.len().min(H2_PREFACE.len());
     if blank == 0 && line[..compared] == H2_PREFACE[..compared] {
         let whole = compared == H2_PREFACE.len();
@@ -146,10 +155,6 @@ fn is_request(line: &[u8]) -> bool {
     let begins = |part: &[u8]| target.get(..part.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(part));
     line.windows(5).any(|window| window.eq_ignore_ascii_case(b"http/"))
         || ["/", "http:", "https:"].iter().any(|part| begins(part.as_bytes()))
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::watch::{FirstLine, Seen};
+use super::wire::Wire;
+
 /// At a time; more makes it no faster.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -57,8 +60,8 @@ pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
 pub async fn carry(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
     loop {
         tokio::task::coop::consume_budget().await;
-        match step(from, to)? {
-            Step::Moved => {}
+        match step(from, to, &mut ())? {
+            Step::Moved | Step::Kept => {}
             Step::NothingToRead => from.readable().await?,
             Step::NoRoom => {
                 // While nothing is read, nothing else would tell that the source is gone.
@@ -76,14 +79,74 @@ pub async fn carry(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
     }
 }
 
+/// The same, but for as long only as what is carried can become a request, and the other side is silent. `false` if it has become
+/// one: then its end was not carried.
+pub async fn carry_watched(from: &Wire, to: &Wire, line: &mut FirstLine) -> io::Result<bool> {
+    loop {
+        match line.read(&[]) {
+            Seen::SoFar => {}
+            Seen::Over => return Ok(true),
+            Seen::Request => return Ok(false),
+        }
+        tokio::task::coop::consume_budget().await;
+        match step(from, to, line)? {
+            Step::Moved | Step::Kept => {}
+            Step::NothingToRead => {
+                tokio::select! {
+                    ready = from.readable() => ready?,
+                    _ = to.stirred() => return Ok(true),
+                }
+            }
+            Step::NoRoom => {
+                tokio::select! {
+                    room = to.writable() => room?,
+                    _ = to.stirred() => return Ok(true),
+                    _ = from.ready(Interest::ERROR) => return Err(io::ErrorKind::ConnectionReset.into()),
+                }
+            }
+            // Whoever carries on sees it again.
+            Step::End => return Ok(true),
+        }
+    }
+}
+
+/// Looks at what is carried.
+trait Look {
+    /// Whether it may be carried.
+    fn passes(&self, bytes: &[u8]) -> bool;
+    /// It was carried, or was not to be.
+    fn took(&mut self, bytes: &[u8]);
+}
+
+impl Look for () {
+    fn passes(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn took(&mut self, _: &[u8]) {}
+}
+
+impl Look for FirstLine {
+    fn passes(&self, bytes: &[u8]) -> bool {
+        let mut line = *self;
+        line.read(bytes) != Seen::Request
+    }
+
+    fn took(&mut self, bytes: &[u8]) {
+        self.read(bytes);
+    }
+}
+
 enum Step {
     Moved,
+    /// It is not to be carried.
+    Kept,
     NothingToRead,
     NoRoom,
     End,
 }
 
-fn step(from: &TcpStream, to: &TcpStream) -> io::Result<Step> {
+fn step(from: &TcpStream, to: &TcpStream, look: &mut impl Look) -> io::Result<Step> {
     CHUNK.with_borrow_mut(|chunk| {
         chunk.resize(CHUNK_BYTES, 0);
         let peeked = from
@@ -94,6 +157,10 @@ fn step(from: &TcpStream, to: &TcpStream) -> io::Result<Step> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::NothingToRead),
             Err(error) => return Err(error),
         };
+        if !look.passes(&chunk[..there]) {
+            look.took(&chunk[..there]);
+            return Ok(Step::Kept);
+        }
         let sent = to
             .try_io(Interest::WRITABLE, || Ok(rustix::net::send(to, &chunk[..there], SendFlags::NOSIGNAL)?));
         let mut left = match sent {
@@ -101,6 +168,7 @@ fn step(from: &TcpStream, to: &TcpStream) -> io::Result<Step> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::NoRoom),
             Err(error) => return Err(error),
         };
+        look.took(&chunk[..left]);
         while left > 0 {
             match rustix::net::recv(from, &mut chunk[..left], RecvFlags::TRUNC)?.1 {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),

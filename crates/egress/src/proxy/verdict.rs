@@ -19,6 +19,8 @@ pub enum Verdict {
     Named(String),
     /// To where the client wanted to go, whatever it says.
     Straight,
+    /// The same, as long as it does not turn into a request of HTTP.
+    Watched,
     /// Reads as HTTP; its first request is judged as [`named`].
     Http,
     Refused(Reason, Option<String>),
@@ -47,7 +49,7 @@ pub fn judge(names: &Names, first: &First, port: u16, known: bool) -> Verdict {
         First::NeedMore(_) | First::Other if WEB_PORTS.contains(&port) => {
             Verdict::Refused(Reason::NoName, None)
         }
-        First::Other if known => Verdict::Straight,
+        First::Other if known => Verdict::Watched,
         First::Other | First::NeedMore(_) => Verdict::Refused(Reason::UnknownAddress, None),
     }
 }

@@ -139,6 +139,77 @@ async fn a_hello_in_disguise_is_none_of_another_protocol() {
     }
 }
 
+/// Each is a request to one lenient server or another, and led on in pieces that say nothing by themselves.
+#[tokio::test]
+async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
+    let long = [&[b'A'; 65][..], b" / HTTP/1.1\r\nHost: evil.test\r\n\r\n"].concat();
+    for request in [
+        &long[..],
+        b"GET /\x01 HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        b"GET\x0b/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        b"GET\r/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        b"GET\xa0/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        b"\x01GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        b"\r\n\x0bGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+    ] {
+        for step in [1, 7, request.len()] {
+            let mut world = World::new(&["good.test"]).await;
+            // As a server of HTTP, it says nothing before it has a line.
+            let (line, mut lines) = tokio::sync::mpsc::unbounded_channel();
+            let address = server(move |mut stream| {
+                let line = line.clone();
+                async move {
+                    while let Ok(byte) = stream.read_u8().await {
+                        if byte == b'\n' {
+                            let _ = line.send(());
+                        }
+                    }
+                }
+            })
+            .await;
+            world.learn("good.test", *address.ip());
+            let mut client = world.dial(address).await;
+            for piece in request.chunks(step) {
+                if client.write_all(piece).await.is_err() {
+                    break;
+                }
+                if step > 1 {
+                    sleep(Duration::from_millis(3)).await;
+                }
+            }
+            let what = request.escape_ascii();
+            assert_eq!(world.refusal().await, (Reason::Malformed, None), "{what}");
+            let blank = request.starts_with(b"\r\n");
+            assert!(lines.try_recv().is_err() || blank && lines.try_recv().is_err(), "{what}");
+        }
+    }
+}
+
+/// What is watched is not held back, and not watched for longer than it has to be.
+#[tokio::test]
+async fn protocols_without_lines_are_led_on_at_once_and_may_speak_of_http_later() {
+    let mut world = World::new(&["good.test"]).await;
+    let echo = echo_server().await;
+    world.learn("good.test", *echo.ip());
+    for begin in [
+        &b"\x30\x0c\x02\x01\x01\x60\x07\x02\x01\x03\x04\x00\x80\x00"[..],
+        b"\0\0\0\x08\x04\xd2\x16\x2f",
+        b"003egit-upload-pack /project.git\0host=good.test\0",
+        b"*1\r\n$4\r\nPING\r\n",
+    ] {
+        let mut client = world.dial(echo).await;
+        client.write_all(begin).await.unwrap();
+        assert_eq!(take(&mut client, begin.len()).await, begin);
+        // It was answered: what it says now is no request.
+        client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        assert_eq!(take(&mut client, 16).await, b"GET / HTTP/1.1\r\n");
+        client.shutdown().await.unwrap();
+        assert_eq!(read_to_end(&mut client).await, b"");
+    }
+    world.no_refusal();
+}
+
 /// What begins with its length as a little-endian number may begin as TLS does.
 #[tokio::test]
 async fn logins_that_look_like_tls_for_a_few_bytes_pass() {

@@ -18,6 +18,9 @@ fn first_bytes_tell_what_a_connection_is() {
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", H2c),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0", H2c),
         (b"PRI * HTTP/2.0\r\n\r\nXX", Http),
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", Malformed),
+        (b"\r\n\r\n\0\r\nQUIT\n", Malformed),
+        (b"PROXYING\r\n", Other),
         (b"EHLO good.test\r\n", Other),
         (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", Other),
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", Other),
@@ -64,6 +67,7 @@ fn first_bytes_tell_what_a_connection_is() {
         b"\x16\x02\x01\x00\xf0",
         b"\x15\x02\x01\x00\x02",
         b"SSH-2",
+        b"PROXY",
     ] {
         assert!(
             matches!(sniff(bytes), First::NeedMore(more) if more > bytes.len()),

@@ -31,7 +31,7 @@ fn the_table_of_what_is_decided() {
         (First::Malformed, 80, true, refused(Malformed)),
         (First::Other, 80, true, refused(NoName)),
         (First::Other, 443, true, refused(NoName)),
-        (First::Other, 22, true, Verdict::Straight),
+        (First::Other, 22, true, Verdict::Watched),
         (First::Other, 22, false, refused(UnknownAddress)),
         // Silent to the end.
         (First::NeedMore(1), 443, true, refused(NoName)),
