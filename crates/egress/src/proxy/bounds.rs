@@ -1,5 +1,6 @@
 //! How many connections there may be: undecided ones of a sandbox, open ones of a sandbox, and all together, so that the API
-//! always has descriptors left.
+//! always has descriptors left. Those that are read as HTTP are counted by the memory that they can come to hold, too, of one
+//! sandbox and of all.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -9,8 +10,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const UNDECIDED_MAX: usize = 512;
 /// Of one sandbox.
 const OPEN_MAX: usize = 8192;
-/// Of one sandbox, that are read as HTTP to their end: these hold memory.
+/// Of one sandbox, with a request of HTTP/1 under way: these hold memory.
 const HTTP_MAX: usize = 1024;
+/// Of one sandbox, that speak HTTP/2 in the clear: each holds as much as many of HTTP/1.
+const HTTP2_MAX: usize = 32;
+/// What one of HTTP/1 can hold, with peers that send all they may and take nothing.
+const HTTP_BYTES: u64 = 320 << 10;
+/// The same of one of HTTP/2: the buffers of its streams to both sides, their heads, and what is received ahead.
+const HTTP2_BYTES: u64 = 8 << 20;
+/// All together may hold this part of the host's memory.
+const OF_MEMORY: u64 = 8;
+/// What is kept of one stream for a peer that does not take it, beside the piece that went past it. No window of a connection
+/// bounds it: hyper takes in more as soon as a piece is handed on. Together with the number of streams it is what one of HTTP/2
+/// can be made to hold, [`HTTP2_BYTES`].
+pub const SEND_BYTES: usize = 8 * 1024;
 /// One sandbox may have so many times what is left for all: the last places are never for one that has many already.
 const SHARE: usize = 4;
 /// To the client and to the server.
@@ -18,12 +31,14 @@ const DESCRIPTORS_EACH: u64 = 2;
 
 pub struct Bounds {
     all_max: usize,
+    http_bytes_max: u64,
     held: Mutex<Held>,
 }
 
 #[derive(Default)]
 struct Held {
     all: usize,
+    http_bytes: u64,
     by_guest: HashMap<Ipv4Addr, Count>,
 }
 
@@ -32,6 +47,43 @@ struct Count {
     open: usize,
     undecided: usize,
     http: usize,
+    http2: usize,
+}
+
+impl Count {
+    fn http_bytes(self) -> u64 {
+        self.http as u64 * HTTP_BYTES + self.http2 as u64 * HTTP2_BYTES
+    }
+}
+
+/// What is read as HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Http {
+    One,
+    Two,
+}
+
+impl Http {
+    fn bytes(self) -> u64 {
+        match self {
+            Self::One => HTTP_BYTES,
+            Self::Two => HTTP2_BYTES,
+        }
+    }
+
+    fn has_room(self, count: Count) -> bool {
+        match self {
+            Self::One => count.http < HTTP_MAX,
+            Self::Two => count.http2 < HTTP2_MAX,
+        }
+    }
+
+    fn of(self, count: &mut Count) -> &mut usize {
+        match self {
+            Self::One => &mut count.http,
+            Self::Two => &mut count.http2,
+        }
+    }
 }
 
 /// A connection's place, until it is dropped.
@@ -39,19 +91,21 @@ pub struct Place {
     bounds: Arc<Bounds>,
     guest: Ipv4Addr,
     undecided: bool,
-    http: bool,
+    http: Option<Http>,
 }
 
 impl Bounds {
-    /// The proxy takes three of four descriptors of the process at most.
+    /// The proxy takes three of four descriptors of the process at most, and a part of the host's memory.
     pub fn of_process() -> Arc<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let connections = limit.unwrap_or(1 << 20) / 4 * 3 / DESCRIPTORS_EACH;
-        Self::new(usize::try_from(connections).unwrap_or(usize::MAX))
+        let host = rustix::system::sysinfo();
+        let memory = (host.totalram as u64).saturating_mul(host.mem_unit.into());
+        Self::new(usize::try_from(connections).unwrap_or(usize::MAX), memory / OF_MEMORY)
     }
 
-    pub fn new(all_max: usize) -> Arc<Self> {
-        Arc::new(Self { all_max, held: Mutex::default() })
+    pub fn new(all_max: usize, http_bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self { all_max, http_bytes_max, held: Mutex::default() })
     }
 
     /// A place for one more connection of a guest, if there is one.
@@ -66,7 +120,7 @@ impl Bounds {
         let count = Count { open: count.open + 1, undecided: count.undecided + 1, ..count };
         held.by_guest.insert(guest, count);
         drop(held);
-        Some(Place { bounds: Arc::clone(self), guest, undecided: true, http: false })
+        Some(Place { bounds: Arc::clone(self), guest, undecided: true, http: None })
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -93,14 +147,32 @@ impl Place {
         room
     }
 
-    /// It is read as HTTP from here on. `false` if there are too many such.
-    pub fn read_as_http(&mut self) -> bool {
-        self.http = self.with_count(|count| {
-            let room = count.http < HTTP_MAX;
-            count.http += usize::from(room);
-            room
-        });
-        self.http
+    /// It is read as HTTP from here on, until [`Place::rests`]. `false` if there are too many such, or they hold too much.
+    pub fn read_as_http(&mut self, kind: Http) -> bool {
+        self.rests();
+        let mut held = self.bounds.lock();
+        let count = held.by_guest.get(&self.guest).copied().unwrap_or_default();
+        let left = self.bounds.http_bytes_max.saturating_sub(held.http_bytes);
+        // The last bytes are never for one that holds many already.
+        let has_bytes =
+            kind.bytes() <= left && count.http_bytes() + kind.bytes() <= left.saturating_mul(SHARE as u64);
+        if !has_bytes || !kind.has_room(count) {
+            return false;
+        }
+        held.http_bytes += kind.bytes();
+        *kind.of(held.by_guest.entry(self.guest).or_default()) += 1;
+        self.http = Some(kind);
+        true
+    }
+
+    /// Nothing is under way on it, and nothing is held for it but its sockets.
+    pub fn rests(&mut self) {
+        let Some(kind) = self.http.take() else { return };
+        let mut held = self.bounds.lock();
+        held.http_bytes -= kind.bytes();
+        if let Some(count) = held.by_guest.get_mut(&self.guest) {
+            *kind.of(count) -= 1;
+        }
     }
 
     fn with_count<T>(&self, change: impl FnOnce(&mut Count) -> T) -> T {
@@ -111,11 +183,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.decided();
+        self.rests();
         let mut held = self.bounds.lock();
         held.all -= 1;
         if let Some(count) = held.by_guest.get_mut(&self.guest) {
             count.open -= 1;
-            count.http -= usize::from(self.http);
             if count.open == 0 {
                 held.by_guest.remove(&self.guest);
             }

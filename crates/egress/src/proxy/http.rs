@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::bounds::Place;
+use super::bounds::{Http, Place};
 use super::exchange::Exchange;
 use super::head::HEAD_TIME;
 use super::serving::{NEXT_HEAD_TIME, One, Paused, Serve, Two};
@@ -32,10 +32,12 @@ use crate::refusals::Reason;
 pub async fn serve(
     session: &Arc<Session>,
     client: Wire,
-    is_two: bool,
+    kind: Http,
     connected: Option<Wire>,
     place: &mut Place,
 ) -> Result<(), Stop> {
+    let is_two = kind == Http::Two;
+    take_place(place, kind)?;
     let manner = client.manner();
     manner.set_mute(!is_two);
     let exchange = Arc::new(Exchange::new(Arc::clone(session), is_two, Arc::clone(&manner), connected));
@@ -64,6 +66,8 @@ async fn by_turns(exchange: &Arc<Exchange>, mut client: Wire, place: &mut Place)
         });
         let Some((paused, back)) = turn.await? else { return Ok(()) };
         client = back;
+        // An idle connection takes nothing from those that are at it.
+        place.rests();
         if paused == Paused::Ended {
             if let Some(server) = exchange.leave().await {
                 return upgraded(exchange, client, server).await;
@@ -80,7 +84,12 @@ async fn by_turns(exchange: &Arc<Exchange>, mut client: Wire, place: &mut Place)
             client.close();
             return Ok(());
         }
+        take_place(place, Http::One)?;
     }
+}
+
+fn take_place(place: &mut Place, kind: Http) -> Result<(), Stop> {
+    if place.read_as_http(kind) { Ok(()) } else { Err(Stop::Refused(Reason::TooMany, None)) }
 }
 
 /// Waits for the next request. `false` if there will be none.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-use super::bounds::Place;
+use super::bounds::{Http, Place};
 use super::head::{Came, HEAD_TIME, Head};
 use super::http;
 use super::session::{Session, Stop};
@@ -134,11 +134,9 @@ async fn follow(
     let (passing, address, name) = match verdict {
         Verdict::Refused(reason, name) => return Err(Stop::Refused(reason, name)),
         Verdict::Http => {
-            if !place.read_as_http() {
-                return Err(Stop::Refused(Reason::TooMany, None));
-            }
+            let kind = if first == &First::H2c { Http::Two } else { Http::One };
             let client = client.with_ahead(head.bytes);
-            return http::serve(session, client, first == &First::H2c, connected, place).await;
+            return http::serve(session, client, kind, connected, place).await;
         }
         Verdict::Straight | Verdict::Watched => (Passing::Address(wanted), wanted, None),
         Verdict::Named(name) => {

@@ -12,6 +12,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::body::Carried;
+use super::bounds::SEND_BYTES;
 use super::exchange::{Exchange, NotLed};
 use super::wire::{Manner, Wire};
 
@@ -22,9 +23,7 @@ const HEADERS_MAX: usize = 256;
 pub const NEXT_HEAD_TIME: Duration = Duration::from_secs(600);
 /// What is received ahead of the server, on all streams together.
 const WINDOW_BYTES: u32 = 256 * 1024;
-/// What is kept of one stream for a client that does not take it.
-const SEND_BYTES: usize = 64 * 1024;
-const STREAMS_MAX: u32 = 128;
+const STREAMS_MAX: u32 = 64;
 
 /// Gives every request to the exchange.
 pub struct Asking(Arc<Exchange>);

@@ -13,12 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::body::Carried;
+use super::bounds::SEND_BYTES;
 use super::wire::Wire;
 
 /// What is received ahead of the client, on all streams together.
 const WINDOW_BYTES: u32 = 256 * 1024;
-/// What is kept of one stream for a server that does not take it.
-const SEND_BYTES: usize = 64 * 1024;
 /// What is read at a time, and so how long a head can be.
 const BUFFER_BYTES: usize = 128 * 1024;
 

@@ -2,6 +2,9 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use egress::Reason;
 use http_body_util::{BodyExt, Empty, Full};
@@ -82,4 +85,57 @@ async fn a_stream_for_another_name_ends_them_all() {
     torn.headers_mut().insert("host", "evil.test".parse().unwrap());
     assert!(timeout(LONG, sender.send_request(torn)).await.unwrap().is_err());
     assert_eq!(world.refusal().await, (Reason::Malformed, None));
+}
+
+/// Each of them can be made to hold much more than one of HTTP/1.
+#[tokio::test]
+async fn connections_and_their_streams_are_few() {
+    let mut world = World::new(&["good.test"]).await;
+    let held = Arc::new(AtomicUsize::new(0));
+    let address = server({
+        let held = Arc::clone(&held);
+        move |stream| {
+            let held = Arc::clone(&held);
+            async move {
+                // Answers all but the first of them never.
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let held = Arc::clone(&held);
+                    async move {
+                        if request.uri().path() == "/held" {
+                            held.fetch_add(1, Ordering::SeqCst);
+                            std::future::pending::<()>().await;
+                        }
+                        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+                    }
+                });
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            }
+        }
+    })
+    .await;
+    world.name("good.test", &[*address.ip()]);
+    let mut open = Vec::new();
+    for _ in 0..32 {
+        let mut sender = connect(&world, address).await;
+        timeout(LONG, sender.send_request(request("http://good.test/"))).await.unwrap().unwrap();
+        open.push(sender);
+    }
+    let mut more = connect(&world, address).await;
+    assert!(timeout(LONG, more.send_request(request("http://good.test/"))).await.unwrap().is_err());
+    assert_eq!(world.refusal().await, (Reason::TooMany, None));
+    let asking: Vec<_> = (0..200)
+        .map(|_| {
+            let mut sender = open[0].clone();
+            tokio::spawn(async move { sender.send_request(request("http://good.test/held")).await.is_ok() })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(held.load(Ordering::SeqCst), 64);
+    asking.iter().for_each(tokio::task::JoinHandle::abort);
+    // A place is free as soon as one has gone.
+    open.truncate(1);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut again = connect(&world, address).await;
+    timeout(LONG, again.send_request(request("http://good.test/"))).await.unwrap().unwrap();
 }

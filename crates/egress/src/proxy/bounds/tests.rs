@@ -2,10 +2,22 @@ use super::*;
 
 const ONE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const TWO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// More than one sandbox can come to hold.
+const MEMORY: u64 = 16 << 30;
+
+/// As many as there can be of a kind.
+fn taken(bounds: &Arc<Bounds>, guest: Ipv4Addr, kind: Http) -> Vec<Place> {
+    let next = || {
+        let mut place = bounds.take(guest)?;
+        place.decided();
+        place.read_as_http(kind).then_some(place)
+    };
+    std::iter::from_fn(next).collect()
+}
 
 #[test]
 fn undecided_ones_are_few_and_make_place_when_decided() {
-    let bounds = Bounds::new(100_000);
+    let bounds = Bounds::new(100_000, MEMORY);
     let mut places: Vec<Place> = (0..UNDECIDED_MAX).map(|_| bounds.take(ONE).unwrap()).collect();
     assert!(bounds.take(ONE).is_none());
     assert!(bounds.take(TWO).is_some(), "another sandbox is not touched");
@@ -22,7 +34,7 @@ fn undecided_ones_are_few_and_make_place_when_decided() {
 
 #[test]
 fn one_sandbox_cannot_take_all_places() {
-    let bounds = Bounds::new(1000);
+    let bounds = Bounds::new(1000, MEMORY);
     let mut places = Vec::new();
     while let Some(mut place) = bounds.take(ONE) {
         place.decided();
@@ -30,7 +42,7 @@ fn one_sandbox_cannot_take_all_places() {
     }
     assert_eq!(places.len(), 800);
     assert!(bounds.take(TWO).is_some());
-    let bounds = Bounds::new(100_000);
+    let bounds = Bounds::new(100_000, MEMORY);
     let open = std::iter::from_fn(|| {
         bounds.take(ONE).inspect(|_| ()).map(|mut place| {
             place.decided();
@@ -42,16 +54,31 @@ fn one_sandbox_cannot_take_all_places() {
 
 #[test]
 fn those_that_are_read_as_http_are_counted_apart() {
-    let bounds = Bounds::new(100_000);
-    let mut places = Vec::new();
-    for _ in 0..HTTP_MAX {
-        let mut place = bounds.take(ONE).unwrap();
-        place.decided();
-        assert!(place.read_as_http());
-        places.push(place);
-    }
+    let bounds = Bounds::new(100_000, MEMORY);
+    let mut one = taken(&bounds, ONE, Http::One);
+    let mut two = taken(&bounds, ONE, Http::Two);
+    assert_eq!((one.len(), two.len()), (HTTP_MAX, HTTP2_MAX));
     let mut more = bounds.take(ONE).unwrap();
-    assert!(!more.read_as_http());
-    places.pop();
-    assert!(more.read_as_http());
+    assert!(!more.read_as_http(Http::One));
+    one.pop();
+    assert!(more.read_as_http(Http::One));
+    two[0].rests();
+    two[0].rests();
+    assert!(more.read_as_http(Http::Two));
+    assert!(!two[0].read_as_http(Http::Two));
+    drop((one, two, more));
+    assert!(bounds.lock().by_guest.is_empty() && bounds.lock().http_bytes == 0);
+}
+
+#[test]
+fn all_together_hold_no_more_than_their_part_of_the_memory() {
+    let bounds = Bounds::new(100_000, 20 * HTTP2_BYTES);
+    let greedy = taken(&bounds, ONE, Http::Two);
+    assert_eq!(greedy.len(), 16, "one leaves a share to others");
+    let others: Vec<Place> =
+        (3..100).flat_map(|last| taken(&bounds, Ipv4Addr::new(192, 0, 2, last), Http::Two)).collect();
+    assert_eq!(others.len(), 4);
+    assert!(taken(&bounds, TWO, Http::One).is_empty(), "there is no more");
+    drop(greedy);
+    assert!(!taken(&bounds, TWO, Http::One).is_empty());
 }
