@@ -4,10 +4,12 @@
 //!
 //! What is refused is reset and told. What is not decided, for whatever reason, is reset too.
 
+mod again;
 mod authority;
 mod body;
 mod bounds;
 mod exchange;
+mod handshake;
 mod head;
 mod hello;
 mod http;

@@ -30,12 +30,12 @@ pub fn hello(bytes: &[u8]) -> Hello<'_> {
     match message(bytes) {
         Gathered::NeedMore(length) => Hello::NeedMore(length),
         Gathered::Malformed => Hello::Malformed,
-        Gathered::Whole(Cow::Borrowed(body)) => match server_name(body) {
+        Gathered::Whole(Cow::Borrowed(body), _) => match server_name(body) {
             Some(Some(name)) => Hello::Named(Cow::Borrowed(name)),
             Some(None) => Hello::Unnamed,
             None => Hello::Malformed,
         },
-        Gathered::Whole(Cow::Owned(body)) => match server_name(&body) {
+        Gathered::Whole(Cow::Owned(body), _) => match server_name(&body) {
             Some(Some(name)) => Hello::Named(Cow::Owned(name.to_vec())),
             Some(None) => Hello::Unnamed,
             None => Hello::Malformed,
@@ -43,11 +43,19 @@ pub fn hello(bytes: &[u8]) -> Hello<'_> {
     }
 }
 
+/// So many of these bytes are the hello; what follows was sent behind it.
+pub fn hello_bytes(bytes: &[u8]) -> usize {
+    match message(bytes) {
+        Gathered::Whole(_, length) => length,
+        Gathered::NeedMore(_) | Gathered::Malformed => bytes.len(),
+    }
+}
+
 enum Gathered<'a> {
     NeedMore(usize),
     Malformed,
-    /// The body of the hello.
-    Whole(Cow<'a, [u8]>),
+    /// The body of the hello, and how many bytes its records have.
+    Whole(Cow<'a, [u8]>, usize),
 }
 
 /// The first handshake message, out of its records.
@@ -90,7 +98,7 @@ fn message(bytes: &[u8]) -> Gathered<'_> {
             return in_the_middle(bytes.len(), &gathered, length - fragment.len());
         }
     }
-    Gathered::Whole(body_of(gathered))
+    Gathered::Whole(body_of(gathered), bytes.len() - rest.len())
 }
 
 /// All bytes are used up amid a record that has `open` more to come.

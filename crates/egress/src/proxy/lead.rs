@@ -1,9 +1,9 @@
 //! Leads one connection from its first byte to its end:
 //!
 //! ```text
-//! accepted ── first bytes ── verdict ─┬─ named: our address of the name ─┬─ spliced
-//!      │                              ├─ straight: where it wanted to go ┤
-//!      │                              ├─ watched: the same ── no request ┘
+//! accepted ── first bytes ── verdict ─┬─ named: our address of the name ── no other hello ─┬─ spliced
+//!      │                              ├─ straight: where it wanted to go ──────────────────┤
+//!      │                              ├─ watched: the same ── no request ──────────────────┘
 //!      │                              ├─ HTTP: every request is judged
 //!      │                              └─ refused: reset, told
 //!      └─ silent, address known ── connected, only the server is heard ── first bytes ── verdict …
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 use super::bounds::{Http, Place};
+use super::handshake;
 use super::head::{Came, HEAD_TIME, Head};
 use super::http;
 use super::session::{Session, Stop};
@@ -151,8 +152,13 @@ async fn follow(
     };
     place.decided();
     let bytes = head.bytes;
-    unless_cut(&entered, async { Ok(write_all(&server, &bytes).await?) }).await?;
-    drop(bytes);
+    let beginning = async {
+        match &name {
+            Some(name) => handshake::begin(&client, &server, bytes, name, place).await,
+            None => Ok(write_all(&server, &bytes).await?),
+        }
+    };
+    unless_cut(&entered, beginning).await?;
     if let Some(line) = &mut watched {
         let passes = async { Ok(carry_watched(&client, &server, line).await?) };
         if !unless_cut(&entered, passes).await? {

@@ -209,6 +209,103 @@ async fn an_answer_that_has_changed_leads_to_the_new_address() {
     world.no_refusal();
 }
 
+/// Settings of a server that can use no key of a client's first hello, and asks for another.
+fn asking_again() -> Tls {
+    let names = ["good.test"].map(String::from);
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = made.signing_key.serialize_der().try_into().unwrap();
+    let provider = rustls::crypto::ring::default_provider();
+    let particular = rustls::crypto::CryptoProvider {
+        kx_groups: vec![rustls::crypto::ring::kx_group::SECP384R1],
+        ..provider.clone()
+    };
+    let server = ServerConfig::builder_with_provider(particular.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Tls { acceptor: Arc::new(server).into(), connector: Arc::new(client).into() }
+}
+
+#[tokio::test]
+async fn a_handshake_of_two_hellos_passes() {
+    let mut world = World::new(&["good.test"]).await;
+    let tls = asking_again();
+    let address = tls_echo(&tls).await;
+    world.name("good.test", &[*address.ip()]);
+    let mut client = handshake(&tls, "good.test", world.dial(address).await).await.unwrap();
+    let kind = client.get_ref().1.handshake_kind();
+    assert_eq!(kind, Some(rustls::HandshakeKind::FullWithHelloRetryRequest));
+    client.write_all(b"hi").await.unwrap();
+    let mut came = [0; 2];
+    client.read_exact(&mut came).await.unwrap();
+    assert_eq!(&came, b"hi");
+    world.no_refusal();
+}
+
+/// OpenSSL goes by the name in the second.
+#[tokio::test]
+async fn a_second_hello_for_another_name_reaches_nobody() {
+    let hellos = ["good.test", "evil.test", "192.0.2.1"].map(hello);
+    let [good, evil, unnamed] = &hellos;
+    // What a server asks for is known beforehand, so the second may well come before it asked.
+    for waits in [true, false] {
+        for (second, name) in [(evil, Some("evil.test".to_owned())), (unnamed, None), (good, None)] {
+            let mut world = World::new(&["good.test"]).await;
+            let (out, mut seen) = tokio::sync::mpsc::unbounded_channel();
+            let first_bytes = good.len();
+            let address = server(move |mut stream| {
+                let out = out.clone();
+                async move {
+                    let mut first = vec![0; first_bytes];
+                    stream.read_exact(&mut first).await.unwrap();
+                    stream.write_all(&asks_again()).await.unwrap();
+                    let mut more = [0; 4096];
+                    while let Ok(read @ 1..) = stream.read(&mut more).await {
+                        let _ = out.send(more[..read].to_vec());
+                    }
+                }
+            })
+            .await;
+            world.name("good.test", &[*address.ip()]);
+            let mut client = world.dial(address).await;
+            let change = [0x14, 3, 3, 0, 1, 1];
+            if waits {
+                client.write_all(good).await.unwrap();
+                assert_eq!(take(&mut client, asks_again().len()).await, asks_again());
+                client.write_all(&[&change[..], second].concat()).await.unwrap();
+            } else {
+                client.write_all(&[&good[..], &change, second].concat()).await.unwrap();
+            }
+            if second == good {
+                assert_eq!(seen.recv().await.unwrap(), [&change[..], good].concat());
+                world.no_refusal();
+            } else {
+                assert_eq!(world.refusal().await, (Reason::NameChanged, name));
+                sleep(Duration::from_millis(50)).await;
+                assert!(seen.try_recv().is_err(), "something of it came");
+            }
+        }
+    }
+}
+
+/// What a server answers that asks for another hello.
+fn asks_again() -> Vec<u8> {
+    const RANDOM: [u8; 32] = [
+        0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
+        0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+    ];
+    [&[0x16, 3, 3, 0, 0x58, 2, 0, 0, 0x54, 3, 3][..], &RANDOM, &[0; 50]].concat()
+}
+
 #[tokio::test]
 async fn the_faults_of_others_are_not_told_as_refusals() {
     let mut world = World::new(&["good.test", "lost.test"]).await;

@@ -94,7 +94,9 @@ fn however_it_is_cut_the_name_is_the_same_and_no_byte_too_few_is_asked_for() {
         }
         assert_eq!(hello(&bytes), named(b"good.test"), "{size}");
         // What a client sends right behind is not looked at.
-        assert_eq!(hello(&[&bytes[..], &[23, 3, 3, 0, 1, 0]].concat()), named(b"good.test"));
+        let more = [&bytes[..], &[23, 3, 3, 0, 1, 0]].concat();
+        assert_eq!(hello(&more), named(b"good.test"));
+        assert_eq!(hello_bytes(&more), bytes.len());
     }
 }
 

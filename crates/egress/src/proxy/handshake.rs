@@ -1,0 +1,96 @@
+//! Leads on a TLS connection for an allowed name, from its first hello to where no other hello can follow in the clear. What the
+//! client sends behind its hello waits until the server has answered it: it could be the hello that the server asks for.
+
+use std::io;
+
+use tokio::io::Interest;
+use tokio::time::{Instant, timeout_at};
+
+use super::again::{Second, asks_again, second};
+use super::bounds::Place;
+use super::head::HEAD_TIME;
+use super::hello::hello_bytes;
+use super::session::Stop;
+use super::sniff::TLS_BYTES_MAX;
+use super::splice::write_all;
+use super::wire::Wire;
+use crate::refusals::Reason;
+
+/// At a time.
+const READ_BYTES: usize = 1024;
+/// A server that has not begun to answer after so many bytes does not ask again.
+const ANSWER_BYTES_MAX: usize = 1024;
+
+/// `bytes` begin with the hello, which is for `name`.
+pub async fn begin(
+    client: &Wire,
+    server: &Wire,
+    bytes: Vec<u8>,
+    name: &str,
+    place: &mut Place,
+) -> Result<(), Stop> {
+    let (hello, behind) = bytes.split_at(hello_bytes(&bytes));
+    write_all(server, hello).await?;
+    let mut behind = behind.to_vec();
+    drop(bytes);
+    if answer(client, server).await? {
+        if !place.undecided() {
+            return Err(Stop::Refused(Reason::TooMany, None));
+        }
+        let until = Instant::now() + HEAD_TIME;
+        timeout_at(until, hear_second(client, &mut behind, name))
+            .await
+            .unwrap_or(Err(Stop::Refused(Reason::Malformed, None)))?;
+        place.decided();
+    }
+    Ok(write_all(server, &behind).await?)
+}
+
+/// Carries the begin of the server's answer. Says whether it asks for another hello.
+async fn answer(client: &Wire, server: &Wire) -> Result<bool, Stop> {
+    let mut said = Vec::new();
+    let asks = loop {
+        tokio::select! {
+            ready = server.readable() => ready?,
+            _ = client.ready(Interest::ERROR) => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+        }
+        match take(server, &mut said)? {
+            Some(0) => break false,
+            _ => match asks_again(&said) {
+                Some(asks) => break asks,
+                None if said.len() > ANSWER_BYTES_MAX => break false,
+                None => {}
+            },
+        }
+    };
+    write_all(client, &said).await?;
+    Ok(asks)
+}
+
+/// Reads until the second hello is whole and for the same name, or until there will be none.
+async fn hear_second(client: &Wire, behind: &mut Vec<u8>, name: &str) -> Result<(), Stop> {
+    loop {
+        let wanted = match second(behind, name) {
+            Second::Same | Second::Over => return Ok(()),
+            Second::Other(other) => return Err(Stop::Refused(Reason::NameChanged, other)),
+            Second::NeedMore(wanted) if wanted <= TLS_BYTES_MAX => wanted,
+            Second::NeedMore(_) | Second::Malformed => return Err(Stop::Refused(Reason::Malformed, None)),
+        };
+        while behind.len() < wanted {
+            client.readable().await?;
+            if take(client, behind)? == Some(0) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Takes what is there. `None` if that is nothing yet.
+fn take(from: &Wire, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    into.reserve(READ_BYTES);
+    match from.try_read_buf(into) {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
