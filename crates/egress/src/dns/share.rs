@@ -14,8 +14,12 @@ const ANSWERING_MAX: usize = 256;
 /// The same when half of what there is for all is taken: a few sandboxes that ask for names without an answer must leave the
 /// others theirs.
 const ANSWERING_MAX_CROWDED: usize = 32;
+/// Connections of all sandboxes.
+pub const CONNECTIONS_MAX_OF_ALL: usize = 512;
 /// Connections at a time.
-pub const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 16;
+/// The same when half of what there is for all is taken: who has more takes none, and gives those back that are quiet.
+const CONNECTIONS_MAX_CROWDED: usize = 2;
 /// Messages a second, over time.
 const RATE: f64 = 500.0;
 /// Messages at once, after a while of quiet.
@@ -24,7 +28,7 @@ const BURST: f64 = 2000.0;
 /// One sandbox's.
 pub struct Share {
     answering: Arc<Semaphore>,
-    pub connections: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
     bucket: Mutex<Bucket>,
 }
 
@@ -35,6 +39,9 @@ struct Bucket {
 
 /// For one question that is being answered.
 pub type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// For one connection.
+pub type Seat = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// By address; as many as the pool has addresses, at most.
 #[derive(Default)]
@@ -69,6 +76,23 @@ impl Share {
         Some((own, Arc::clone(all).try_acquire_owned().ok()?))
     }
 
+    /// A place for one more connection, if there is one.
+    pub fn seat(&self, all: &Arc<Semaphore>) -> Option<Seat> {
+        let own = Arc::clone(&self.connections).try_acquire_owned().ok()?;
+        // The new one is counted.
+        if self.gives_way(all) {
+            return None;
+        }
+        Some((own, Arc::clone(all).try_acquire_owned().ok()?))
+    }
+
+    /// Whether it has so many connections that others may find none.
+    pub fn gives_way(&self, all: &Semaphore) -> bool {
+        let taken = CONNECTIONS_MAX - self.connections.available_permits();
+        let is_crowded = all.available_permits() < CONNECTIONS_MAX_OF_ALL / 2;
+        is_crowded && taken > CONNECTIONS_MAX_CROWDED
+    }
+
     /// Whether one more message is within the rate.
     pub fn takes(&self, now: Instant) -> bool {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,6 +125,24 @@ mod tests {
         assert_eq!(takes(&late).len(), ANSWERING_MAX_CROWDED);
         drop(taken);
         assert_eq!(takes(&late).len(), ANSWERING_MAX);
+    }
+
+    #[test]
+    fn connections_of_a_few_give_way() {
+        let all = Arc::new(Semaphore::new(CONNECTIONS_MAX_OF_ALL));
+        let takes = |share: &Share| std::iter::from_fn(|| share.seat(&all)).collect::<Vec<_>>();
+        let greedy: Vec<Share> = (0..32).map(|_| Share::new()).collect();
+        let mut taken: Vec<Vec<Seat>> = greedy.iter().map(takes).collect();
+        assert!(taken[..16].iter().all(|seats| seats.len() == CONNECTIONS_MAX));
+        assert!(taken[17..].iter().all(|seats| seats.len() == CONNECTIONS_MAX_CROWDED));
+        assert!(greedy[0].gives_way(&all) && !greedy[20].gives_way(&all));
+        let late = Share::new();
+        assert_eq!(takes(&late).len(), CONNECTIONS_MAX_CROWDED);
+        taken[0].truncate(CONNECTIONS_MAX_CROWDED);
+        assert!(!greedy[0].gives_way(&all));
+        drop(taken);
+        assert_eq!(takes(&late).len(), CONNECTIONS_MAX);
+        assert!(!late.gives_way(&all), "nobody wants them");
     }
 
     #[test]

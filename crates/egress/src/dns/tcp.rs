@@ -2,6 +2,7 @@
 //! too much waits, and holds up whoever sent it.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,19 +10,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::share::{Place, Share};
+use super::share::{CONNECTIONS_MAX_OF_ALL, Place, Share};
 use super::{QUESTION_BYTES_MAX, Server, now};
 use crate::guests::Guest;
 use crate::refusals::Transport;
 
-/// Connections of all sandboxes.
-const CONNECTIONS_MAX: usize = 512;
 /// Questions of one connection that are being answered, or whose answers wait to be read.
 const PIPELINED_MAX: usize = 8;
 /// So long may a connection be quiet, and so long may one message take to come.
 const IDLE: Duration = Duration::from_secs(10);
+/// So long may a connection be used at all: who asks now and then must not hold a place for ever.
+const LIFE: Duration = Duration::from_secs(120);
+/// So often a quiet connection looks whether it may stay.
+const STAYING: Duration = Duration::from_secs(1);
 /// So long may a client leave an answer unread.
 const UNREAD: Duration = Duration::from_secs(5);
 /// When there is no place for a question, so long until the next look, and so many looks.
@@ -31,7 +34,7 @@ const LOOKS: usize = 150;
 const REST: Duration = Duration::from_millis(50);
 
 pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX_OF_ALL));
     loop {
         let accepted = tokio::select! {
             () = server.stop.cancelled() => return,
@@ -46,15 +49,15 @@ pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
             }
         };
         let Some((guest, share)) = server.known(source) else { continue };
-        let own = Arc::clone(&share.connections).try_acquire_owned();
-        let (Ok(own), Ok(any)) = (own, Arc::clone(&connections).try_acquire_owned()) else {
+        let Some(seat) = share.seat(&connections) else {
             server.too_many(&guest, Transport::Tcp);
             continue;
         };
         let pipelined = Arc::new(Semaphore::new(PIPELINED_MAX));
-        let connection = Connection { server: Arc::clone(server), guest, share, pipelined };
+        let all = Arc::clone(&connections);
+        let connection = Connection { server: Arc::clone(server), guest, share, all, pipelined };
         server.spawn(async move {
-            let _places = (own, any);
+            let _seat = seat;
             connection.run(stream).await;
         });
     }
@@ -64,6 +67,8 @@ struct Connection {
     server: Arc<Server>,
     guest: Arc<Guest>,
     share: Arc<Share>,
+    /// What is left for the connections of all.
+    all: Arc<Semaphore>,
     pipelined: Arc<Semaphore>,
 }
 
@@ -84,14 +89,15 @@ impl Connection {
 
     /// Comes back only when it is of no use to go on writing.
     async fn read(&self, mut reading: OwnedReadHalf, answers: mpsc::Sender<Vec<u8>>) -> io::Error {
+        let begin = Instant::now();
         loop {
             // A policy for the next question may be that there is no sandbox any more.
             let there = self.server.parts.guests.find(self.guest.address);
             if !there.is_some_and(|there| Arc::ptr_eq(&there, &self.guest)) {
                 return io::Error::other("the sandbox is gone");
             }
-            match timeout(IDLE, message(&mut reading)).await {
-                Ok(Ok(Some(bytes))) => {
+            match self.next(&mut reading, begin).await {
+                Ok(Some(bytes)) => {
                     if !self.share.takes(now()) {
                         self.server.too_many(&self.guest, Transport::Tcp);
                         return io::Error::other("too many questions");
@@ -100,13 +106,25 @@ impl Connection {
                         return error;
                     }
                 }
-                Ok(Ok(None)) => break,
-                Ok(Err(error)) => return error,
-                Err(_) => break,
+                Ok(None) => break,
+                Err(error) => return error,
             }
         }
         drop(answers);
         std::future::pending().await
+    }
+
+    /// The next message; none after the last, and none when the connection may stay no longer.
+    async fn next(&self, reading: &mut OwnedReadHalf, begin: Instant) -> io::Result<Option<Vec<u8>>> {
+        let quiet_since = Instant::now();
+        let mut coming = pin!(message(reading));
+        // Asked before each message as well: who asks all the time is never quiet.
+        while may_stay(begin.elapsed(), quiet_since.elapsed(), self.share.gives_way(&self.all)) {
+            if let Ok(came) = timeout(STAYING, &mut coming).await {
+                return came;
+            }
+        }
+        Ok(None)
     }
 
     async fn ask(&self, bytes: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
@@ -138,6 +156,11 @@ impl Connection {
     }
 }
 
+/// Whether a connection that waits for a message is kept.
+fn may_stay(age: Duration, quiet: Duration, gives_way: bool) -> bool {
+    age < LIFE && quiet < IDLE && !gives_way
+}
+
 /// The next message; none after the last.
 async fn message(reading: &mut OwnedReadHalf) -> io::Result<Option<Vec<u8>>> {
     let length = match reading.read_u16().await {
@@ -160,4 +183,18 @@ async fn write(mut writing: OwnedWriteHalf, mut ready: mpsc::Receiver<Vec<u8>>) 
         timeout(UNREAD, writing.write_all(&framed)).await??;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_now_and_then_has_no_place_for_ever() {
+        let [short, nearly, over] = [Duration::from_secs(1), IDLE - STAYING, IDLE];
+        assert!(may_stay(short, short, false) && may_stay(LIFE - short, nearly, false));
+        assert!(!may_stay(short, over, false), "quiet");
+        assert!(!may_stay(LIFE, short, false), "old");
+        assert!(!may_stay(short, short, true), "one of too many");
+    }
 }

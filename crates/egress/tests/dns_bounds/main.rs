@@ -10,13 +10,14 @@ mod inside;
 #[path = "../dns/upstream.rs"]
 mod upstream;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::Message;
 use hickory_proto::rr::RecordType;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Mutex;
 
 use crate::inside::{Inside, ONE, TWO, question};
@@ -132,6 +133,42 @@ async fn connections_of_one_sandbox_are_bounded() {
     let mut again = socket.connect(inside.server).await.unwrap();
     again.write_all(&framed).await.unwrap();
     again.read_u16().await.unwrap();
+}
+
+/// Asks over a connection of its own, and keeps it. `None` if it was refused.
+async fn asking(inside: &Inside, from: Ipv4Addr, framed: &[u8]) -> Option<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut stream = socket.connect(inside.server).await.unwrap();
+    let _ = stream.write_all(framed).await;
+    let length = stream.read_u16().await.ok()?;
+    stream.read_exact(&mut vec![0; length.into()]).await.unwrap();
+    Some(stream)
+}
+
+#[tokio::test]
+async fn connections_of_many_sandboxes_leave_places_to_others() {
+    let _alone = ALONE.lock().await;
+    let inside = Inside::start().await;
+    let asked = question("localhost", RecordType::A).to_vec().unwrap();
+    let framed = [&u16::try_from(asked.len()).unwrap().to_be_bytes(), &asked[..]].concat();
+    let greedy: Vec<Ipv4Addr> = (1..=40).map(|last| Ipv4Addr::new(127, 0, 1, last)).collect();
+    let mut held = Vec::new();
+    for guest in &greedy {
+        inside.strict(*guest, &[]);
+        for _ in 0..16 {
+            held.extend(asking(&inside, *guest, &framed).await);
+        }
+    }
+    assert!((256..400).contains(&held.len()), "{}", held.len());
+    inside.strict(TWO, &[]);
+    let honest = asking(&inside, TWO, &framed).await.expect("a place is left");
+    // Those who have many are asked back what is quiet.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let is_open = |stream: &TcpStream| matches!(stream.try_read(&mut [0; 8]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+    let open = held.iter().filter(|stream| is_open(stream)).count();
+    assert!(open < held.len() - 10, "{open} of {}", held.len());
+    assert!(is_open(&honest), "one that has few stays");
 }
 
 /// What this process has computed, in the kernel's ticks. Unlike the time that passed, it does not depend on what else the machine
