@@ -60,6 +60,8 @@ pub enum Reason {
     Port,
     /// What was sent is broken, or came too slowly.
     Malformed,
+    /// What a server answered is no HTTP that can be led on.
+    BadAnswer,
     /// The name could not be resolved.
     Unresolved,
     /// More at once than one sandbox may.
@@ -78,6 +80,7 @@ impl Reason {
             Self::UnknownAddress => "unknown-address",
             Self::Port => "port",
             Self::Malformed => "malformed",
+            Self::BadAnswer => "bad-answer",
             Self::Unresolved => "unresolved",
             Self::TooMany => "too-many",
         }
@@ -96,6 +99,7 @@ impl fmt::Display for Reason {
             Self::UnknownAddress => "no allowed name is known to have this address",
             Self::Port => "the port is closed under this policy",
             Self::Malformed => "what was sent is not understood",
+            Self::BadAnswer => "what the host answered is not understood",
             Self::Unresolved => "the name could not be resolved",
             Self::TooMany => "too many at once",
         })

@@ -20,6 +20,10 @@ const HTTP_BYTES: u64 = 320 << 10;
 const HTTP2_BYTES: u64 = 8 << 20;
 /// All together may hold this part of the host's memory.
 const OF_MEMORY: u64 = 8;
+/// The request line and the headers of one request; of an answer, in HTTP/2.
+pub const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Of a request or an answer.
+pub const HEADERS_MAX: usize = 256;
 /// What is kept of one stream for a peer that does not take it, beside the piece that went past it. No window of a connection
 /// bounds it: hyper takes in more as soon as a piece is handed on. Together with the number of streams it is what one of HTTP/2
 /// can be made to hold, [`HTTP2_BYTES`].

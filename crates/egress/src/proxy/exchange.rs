@@ -173,9 +173,12 @@ impl Exchange {
         };
         let answering = {
             let mut way = self.way.lock().await;
-            self.find_way(&mut way, name).await?.send(request.map(|()| body)).await?
+            self.find_way(&mut way, name.clone()).await?.send(request.map(|()| body)).await?
         };
-        let answer = answering.await.map_err(std::io::Error::other)?;
+        let answer = answering.await.map_err(|error| match error.is_parse() {
+            true => Stop::Refused(Reason::BadAnswer, Some(name)),
+            false => std::io::Error::other(error).into(),
+        })?;
         if wants_upgrade && answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             self.left.store(true, Ordering::Release);
         }

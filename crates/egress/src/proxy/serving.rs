@@ -12,13 +12,10 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::body::Carried;
-use super::bounds::SEND_BYTES;
+use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, SEND_BYTES};
 use super::exchange::{Exchange, NotLed};
 use super::wire::{Manner, Wire};
 
-/// The request line and the headers of one request.
-const HEAD_BYTES_MAX: usize = 32 * 1024;
-const HEADERS_MAX: usize = 256;
 /// A connection that waits for its next request for longer is closed; servers mostly do so much sooner.
 pub const NEXT_HEAD_TIME: Duration = Duration::from_secs(600);
 /// What is received ahead of the server, on all streams together.

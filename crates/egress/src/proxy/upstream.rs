@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::body::Carried;
-use super::bounds::SEND_BYTES;
+use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, SEND_BYTES};
 use super::wire::Wire;
 
 /// What is received ahead of the client, on all streams together.
@@ -45,7 +45,11 @@ impl Upstream {
         }
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
+            .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_BYTES)
+            // Clients understand these; they come to them in the one form that there is today.
+            .allow_obsolete_multiline_headers_in_responses(true)
+            .allow_spaces_after_header_name_in_responses(true)
             .handshake(TokioIo::new(wire))
             .await
             .map_err(io::Error::other)?;
@@ -58,6 +62,7 @@ impl Upstream {
         let manner = wire.manner();
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_connection_window_size(WINDOW_BYTES)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
             .max_send_buf_size(SEND_BYTES)
             .handshake(TokioIo::new(wire))
             .await

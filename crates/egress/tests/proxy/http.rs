@@ -293,6 +293,46 @@ async fn a_server_that_breaks_off_is_felt_as_that() {
 }
 
 #[tokio::test]
+async fn answers_in_forms_that_clients_understand_pass() {
+    let mut world = World::new(&["good.test"]).await;
+    let many: String = (0..200).map(|number| format!("X-{number}: {number}\r\n")).collect();
+    for (headers, expected) in [
+        (many.clone(), many),
+        ("X-Folded: one\r\n  two\r\n".to_owned(), "X-Folded: one two\r\n".to_owned()),
+        ("X-Spaced : one\r\n".to_owned(), "X-Spaced: one\r\n".to_owned()),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: 2\r\n\r\nok");
+        let address = server(move |mut stream| {
+            let answer = answer.clone();
+            async move {
+                head(&mut stream).await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                let _ = stream.read_u8().await;
+            }
+        })
+        .await;
+        world.name("good.test", &[*address.ip()]);
+        let mut client = world.dial(address).await;
+        client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
+        let came = expect_head(&mut client).await;
+        assert!(came.contains(&expected), "{came}");
+        assert_eq!(take(&mut client, 2).await, b"ok");
+    }
+    world.no_refusal();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_told() {
+    let mut world = World::new(&["good.test"]).await;
+    let (address, _seen) = answering(b"HTTP/1.1 200 OK\r\nno header at all\r\n\r\n").await;
+    world.name("good.test", &[*address.ip()]);
+    let mut client = world.dial(address).await;
+    client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
+    assert_eq!(reset(&mut client).await, b"");
+    assert_eq!(world.refusal().await, (Reason::BadAnswer, Some("good.test".into())));
+}
+
+#[tokio::test]
 async fn what_both_sides_agree_to_speak_instead_is_carried() {
     let mut world = World::new(&["good.test"]).await;
     let address = server(|mut stream| async move {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use egress::Reason;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::client::conn::http2::{Builder, SendRequest, handshake};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -85,6 +85,34 @@ async fn a_stream_for_another_name_ends_them_all() {
     torn.headers_mut().insert("host", "evil.test".parse().unwrap());
     assert!(timeout(LONG, sender.send_request(torn)).await.unwrap().is_err());
     assert_eq!(world.refusal().await, (Reason::Malformed, None));
+}
+
+#[tokio::test]
+async fn heads_of_answers_may_be_as_long_as_those_of_requests() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = server(|stream| async move {
+        let service = service_fn(|_: Request<Incoming>| async move {
+            let long = Response::builder().header("x-long", "y".repeat(24_000));
+            Ok::<_, Infallible>(long.body(Empty::<Bytes>::new()).unwrap())
+        });
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder.max_header_list_size(1 << 20);
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    })
+    .await;
+    world.name("good.test", &[*address.ip()]);
+    let stream = world.dial(address).await;
+    let (mut sender, connection) = Builder::new(TokioExecutor::new())
+        .max_header_list_size(1 << 20)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let mut asked = request("http://good.test/");
+    asked.headers_mut().insert("x-long", "z".repeat(24_000).parse().unwrap());
+    let answer = timeout(LONG, sender.send_request(asked)).await.unwrap().unwrap();
+    assert_eq!(answer.headers()["x-long"].len(), 24_000);
+    world.no_refusal();
 }
 
 /// Each of them can be made to hold much more than one of HTTP/1.
