@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use egress::{Gate, Resolve, Resolver};
+use ipnet::Ipv4Net;
 use rules::Ranges;
 use serde_json::Value;
 
@@ -73,7 +74,7 @@ impl Gate for Bystander {
 
 /// Everything that the network needs, or that is in its way. Changes nothing.
 pub fn facts(settings: &HostSettings) -> Vec<Fact> {
-    vec![nft(), forwarding_fact(), others(), pool_fact(settings)]
+    vec![nft(), forwarding_fact(), others(), closed_fact(settings), pool_fact(settings)]
 }
 
 fn good(name: &'static str, message: impl Into<String>) -> Fact {
@@ -153,6 +154,29 @@ fn closing_chains(text: &str) -> Vec<String> {
     closing.collect()
 }
 
+/// What the operator closed, and what was opened in vain by it.
+fn closed_fact(settings: &HostSettings) -> Fact {
+    const NAME: &str = "closed";
+    let list = |ranges: &[Ipv4Net]| ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if settings.closed.is_empty() {
+        return good(
+            NAME,
+            "egress.closed is empty; a public address that this host has behind a NAT has to be listed there",
+        );
+    }
+    let is_in_vain = |opened: &&Ipv4Net| settings.closed.iter().any(|closed| closed.contains(*opened));
+    let in_vain: Vec<Ipv4Net> = settings.allow_private.iter().filter(is_in_vain).copied().collect();
+    if in_vain.is_empty() {
+        return good(NAME, format!("egress.closed closes {}", list(&settings.closed)));
+    }
+    amiss(
+        NAME,
+        FactState::Warning,
+        format!("egress.closed closes what egress.allow_private opens: {}", list(&in_vain)),
+        "take it out of one of them",
+    )
+}
+
 fn pool_fact(settings: &HostSettings) -> Fact {
     let Some(block) = ranges(settings).pool() else {
         return good("pool", "a free block is chosen when the daemon starts");
@@ -180,6 +204,28 @@ fn pool_fact(settings: &HostSettings) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_opened_and_closed_is_told() {
+        let list = |ranges: &[&str]| ranges.iter().map(|range| range.parse().unwrap()).collect();
+        let fact = |opened: &[&str], closed: &[&str]| {
+            closed_fact(&HostSettings {
+                data_dir: "/nowhere".into(),
+                slots: 1,
+                pool: Pool::Auto,
+                resolver: egress::Upstreams::System,
+                allow_private: list(opened),
+                closed: list(closed),
+            })
+        };
+        assert_eq!(fact(&["10.1.0.0/16"], &[]).state, FactState::Good);
+        let good = fact(&["10.0.0.0/8"], &["10.1.0.0/16", "203.0.113.0/24"]);
+        assert_eq!(good.state, FactState::Good);
+        assert!(good.message.contains("203.0.113.0/24"), "{}", good.message);
+        let vain = fact(&["10.1.7.0/24", "10.2.0.0/16"], &["10.1.0.0/16"]);
+        assert_eq!(vain.state, FactState::Warning);
+        assert!(vain.message.ends_with("opens: 10.1.7.0/24"), "{}", vain.message);
+    }
 
     #[test]
     fn a_chain_that_drops_what_is_forwarded_is_found() {

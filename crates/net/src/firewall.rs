@@ -67,7 +67,7 @@ struct Fixed {
 }
 
 const OF_SANDBOXES: [Set; 3] = [Set::Guests, Set::Open, Set::Strict];
-const OF_ALL: [Set; 3] = [Set::Closed, Set::Opened, Set::OpenedHere];
+const OF_ALL: [Set; 4] = [Set::Closed, Set::Opened, Set::OpenedHere, Set::ClosedByOperator];
 /// An element this close to its end may be gone already.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -360,6 +360,7 @@ impl Plan {
             ("closed", Ranges::fixed().collect::<Vec<_>>()),
             ("opened", self.ranges.opened().to_vec()),
             ("opened_here", here),
+            ("closed_by_operator", self.ranges.closed_by_operator().to_vec()),
         ]
         .into_iter()
         .filter(|(_, ranges)| !ranges.is_empty())

@@ -18,11 +18,13 @@ pub struct HostSettings {
     pub resolver: Upstreams,
     /// What sandboxes may reach of the ranges that are closed to them.
     pub allow_private: Vec<Ipv4Net>,
+    /// What sandboxes may not reach of what is open to them. Goes before `allow_private`.
+    pub closed: Vec<Ipv4Net>,
 }
 
 impl HostSettings {
     pub(crate) fn ranges(&self, pool: Option<Ipv4Net>) -> Ranges {
-        Ranges::new(pool, self.allow_private.clone())
+        Ranges::new(pool, self.allow_private.clone()).closing(self.closed.clone())
     }
 }
 

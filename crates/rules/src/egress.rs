@@ -49,6 +49,8 @@ pub enum Closed {
     Sandboxes,
     /// Of the host itself, whatever range it is in.
     Host,
+    /// Of a range that the operator closed.
+    Operator,
 }
 
 impl fmt::Display for Closed {
@@ -64,20 +66,29 @@ impl fmt::Display for Closed {
             Self::Multicast => "a multicast address",
             Self::Sandboxes => "an address of the sandboxes' own",
             Self::Host => "an address of the host itself",
+            Self::Operator => "an address that the operator of this host closed",
         })
     }
 }
 
-/// The addresses that are closed on this host: the fixed ranges and the sandboxes' own pool, less what the operator opened.
+/// The addresses that are closed on this host: the fixed ranges and the sandboxes' own pool, less what the operator opened, and
+/// what the operator closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
     pool: Option<Ipv4Net>,
     opened: Vec<Ipv4Net>,
+    closed: Vec<Ipv4Net>,
 }
 
 impl Ranges {
     pub fn new(pool: Option<Ipv4Net>, opened: Vec<Ipv4Net>) -> Self {
-        Self { pool, opened }
+        Self { pool, opened, closed: Vec::new() }
+    }
+
+    /// And what the operator closes, whatever else is open.
+    #[must_use]
+    pub fn closing(self, closed: Vec<Ipv4Net>) -> Self {
+        Self { closed, ..self }
     }
 
     /// The fixed ranges, whatever an operator opens.
@@ -93,11 +104,18 @@ impl Ranges {
         &self.opened
     }
 
+    pub fn closed_by_operator(&self) -> &[Ipv4Net] {
+        &self.closed
+    }
+
     /// Why an address is closed. `is_host` says that it is one of the host's own: only an operator who wrote down exactly
     /// that address means the host and not the network around it.
     pub fn closed(&self, address: Ipv4Addr, is_host: bool) -> Option<Closed> {
         if self.pool.is_some_and(|pool| pool.contains(&address)) {
             return Some(Closed::Sandboxes);
+        }
+        if self.closed.iter().any(|range| range.contains(&address)) {
+            return Some(Closed::Operator);
         }
         if is_host {
             let named = self.opened.iter().any(|range| range.prefix_len() == 32 && range.addr() == address);

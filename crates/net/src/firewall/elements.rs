@@ -39,6 +39,7 @@ pub enum Set {
     Closed,
     Opened,
     OpenedHere,
+    ClosedByOperator,
 }
 
 impl Set {
@@ -51,6 +52,7 @@ impl Set {
             Self::Closed => "closed",
             Self::Opened => "opened",
             Self::OpenedHere => "opened_here",
+            Self::ClosedByOperator => "closed_by_operator",
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use net::{HostNetwork, HostSettings, Network, Reason};
 
 use crate::world::{
-    BROADCAST, HOST, METADATA, PORT, PRIVATE, SERVER, World, allow_all, connect, exchange, only, plug, run,
+    BROADCAST, HOST, METADATA, OTHER, PORT, PRIVATE, SERVER, World, allow_all, connect, exchange, only, plug,
+    run,
 };
 
 #[tokio::test]
@@ -194,6 +195,33 @@ async fn an_operator_opens_ranges_and_single_addresses_of_the_host() {
     network.recover(&living).await.unwrap();
     assert!(one.talks(HOST) && one.connects(HOST));
     assert!(!one.talks(PRIVATE), "what is not opened any more");
+}
+
+#[tokio::test]
+async fn what_an_operator_closes_is_closed_whatever_is_open() {
+    let world = World::new();
+    let list = |ranges: &[&str]| ranges.iter().map(|range| range.parse().unwrap()).collect();
+    let server = format!("{SERVER}/32");
+    let settings = HostSettings {
+        allow_private: list(&["10.0.0.0/8", "203.0.113.1/32"]),
+        closed: list(&[&server, "10.0.0.0/8", "203.0.113.1/32"]),
+        ..world.settings()
+    };
+    let (network, mut told) = HostNetwork::open(settings).unwrap();
+    network.recover(&[]).await.unwrap();
+    let one = plug(&network, 0);
+    network.apply(&one.guest, &allow_all()).await.unwrap();
+    for address in [SERVER, PRIVATE, HOST] {
+        assert!(!one.talks(address) && !one.connects(address) && !one.pings(address), "{address}");
+    }
+    assert!(one.talks(OTHER) && one.connects(OTHER), "and nothing beside it");
+    let refusal = told.recv().await.unwrap();
+    assert_eq!(refusal.reason, Reason::ClosedAddress);
+    network.close().await;
+    drop(network);
+    let (network, _told) = world.open();
+    network.recover(&[(one.guest.clone(), allow_all())]).await.unwrap();
+    assert!(one.talks(SERVER) && one.connects(SERVER), "what is not closed any more");
 }
 
 #[tokio::test]

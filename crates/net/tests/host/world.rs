@@ -146,6 +146,7 @@ impl World {
             pool: Pool::Auto,
             resolver: Upstreams::Listed(vec![SocketAddr::from((SERVER, 5353))]),
             allow_private: Vec::new(),
+            closed: Vec::new(),
         }
     }
 

@@ -81,3 +81,18 @@ fn what_the_operator_opens() {
     assert_eq!(closed("192.168.7.7", true), None, "an address that is written down does");
     assert_eq!(closed("192.168.7.8", false), Some(Closed::Private));
 }
+
+#[test]
+fn what_the_operator_closes_stays_closed() {
+    let parsed = |list: &[&str]| list.iter().map(|range| range.parse().unwrap()).collect::<Vec<Ipv4Net>>();
+    let ranges =
+        Ranges::new(Some("10.64.0.0/18".parse().unwrap()), parsed(&["10.0.0.0/8", "198.51.100.9/32"]))
+            .closing(parsed(&["203.0.113.0/24", "10.5.0.0/16", "198.51.100.9/32"]));
+    let closed = |address: &str, is_host| ranges.closed(address.parse().unwrap(), is_host);
+    assert_eq!(closed("203.0.113.7", false), Some(Closed::Operator));
+    assert_eq!(closed("203.0.114.7", false), None);
+    assert_eq!(closed("10.1.2.3", false), None);
+    assert_eq!(closed("10.5.2.3", false), Some(Closed::Operator), "whatever is open around it");
+    assert_eq!(closed("198.51.100.9", true), Some(Closed::Operator), "whatever is opened by the same word");
+    assert_eq!(closed("10.64.1.1", false), Some(Closed::Sandboxes));
+}

@@ -40,6 +40,7 @@ pub fn settings(config: &Config, scope: &Scope) -> Result<HostSettings> {
         pool: if scope.data_dir == config.data_dir { config.egress.pool()? } else { net::Pool::Auto },
         resolver: config.egress.resolver()?,
         allow_private: config.egress.opened()?,
+        closed: config.egress.closed()?,
     })
 }
 

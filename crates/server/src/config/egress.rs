@@ -16,6 +16,7 @@ impl Egress {
     pub(super) fn check(&self, slots: u32) -> Result<()> {
         self.resolver()?;
         self.opened()?;
+        self.closed()?;
         let Pool::Block(pool) = self.pool()? else { return Ok(()) };
         let (needed, has) = (u64::from(slots) + RESERVED, 1_u64 << (32 - pool.prefix_len()));
         ensure!(
@@ -40,6 +41,11 @@ impl Egress {
     /// What is open although it is private.
     pub fn opened(&self) -> Result<Vec<Ipv4Net>> {
         self.allow_private.iter().map(|text| network("egress.allow_private", text)).collect()
+    }
+
+    /// What is closed although it is public.
+    pub fn closed(&self) -> Result<Vec<Ipv4Net>> {
+        self.closed.iter().map(|text| network("egress.closed", text)).collect()
     }
 
     pub fn pool(&self) -> Result<Pool> {

@@ -211,6 +211,11 @@ const TABLES: [Table; 13] = [
                 "What is open although it is private, as `10.1.0.0/16` or `192.168.1.7`. An address of this host has to be named alone. Names still go by each sandbox's policy.",
             ),
             (
+                "closed",
+                "list of networks",
+                "What is closed although it is public, as `203.0.113.0/24` or `203.0.113.7`: the public address that this host has behind a NAT, which it cannot know itself, and neighbours that are no business of sandboxes. Goes before `allow_private`.",
+            ),
+            (
                 "pool",
                 "`\"auto\"` or network",
                 "IPv4 network that sandboxes have their addresses from, with at least `runtime.uid_slots` and 3 addresses. It may overlap no other network of this host. `\"auto\"` finds one in `10.64.0.0/10` and keeps to it.",

@@ -101,6 +101,8 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
         ("[egress]\nallow_private = [\"intranet\"]", "egress.allow_private has 'intranet'", "10.1.0.0/16"),
         ("[egress]\nallow_private = [\"fd00::/8\"]", "egress.allow_private", "IPv4"),
         ("[egress]\nallow_private = [\"10.1.2.3/16\"]", "egress.allow_private", "did you mean 10.1.0.0/16?"),
+        ("[egress]\nclosed = [\"neighbours\"]", "egress.closed has 'neighbours'", "192.168.1.7"),
+        ("[egress]\nclosed = [\"203.0.113.7/24\"]", "egress.closed", "did you mean 203.0.113.0/24?"),
         ("[egress]\npool = \"10.200.0.0\"", "egress.pool", "auto"),
         ("[egress]\npool = \"10.200.0.0/24\"", "has 256 addresses", "allowed is /20 or wider"),
         ("[ports]\naccount_connections = 0", "ports.account_connections", "1 to 4096"),
@@ -165,6 +167,7 @@ fn what_sandboxes_reach_is_read() {
         network = "none"
         resolver = ["192.0.2.1", "192.0.2.2:5353", "[2001:db8::1]:53", "2001:db8::2"]
         allow_private = ["10.1.0.0/16", "192.168.1.7"]
+        closed = ["203.0.113.0/24", "198.51.100.7"]
         pool = "10.200.0.0/18"
     "#;
     let config = parse(text).unwrap();
@@ -175,6 +178,10 @@ fn what_sandboxes_reach_is_read() {
     assert_eq!(
         config.egress.opened().unwrap(),
         ["10.1.0.0/16", "192.168.1.7/32"].map(|net| net.parse().unwrap())
+    );
+    assert_eq!(
+        config.egress.closed().unwrap(),
+        ["203.0.113.0/24", "198.51.100.7/32"].map(|net| net.parse().unwrap())
     );
     assert_eq!(config.egress.pool().unwrap(), Pool::Block("10.200.0.0/18".parse().unwrap()));
     let one = parse("[egress]\nresolver = \"192.0.2.9\"").unwrap().egress.resolver().unwrap();

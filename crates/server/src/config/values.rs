@@ -173,6 +173,8 @@ pub struct Egress {
     pub resolver: OneOrMore,
     /// Of what is closed to every sandbox, what is open on this host: networks and addresses.
     pub allow_private: Vec<String>,
+    /// Of what is open to every sandbox, what is closed on this host: networks and addresses.
+    pub closed: Vec<String>,
     /// Where the sandboxes' addresses are from: "auto", or an IPv4 network.
     pub pool: String,
 }
@@ -307,6 +309,7 @@ impl Default for Egress {
             network: NetworkKind::Nftables,
             resolver: OneOrMore::One("system".to_owned()),
             allow_private: Vec::new(),
+            closed: Vec::new(),
             pool: "auto".to_owned(),
         }
     }
