@@ -29,7 +29,7 @@ use crate::link::{Agent, LinkError};
 use crate::network;
 use crate::settings::Template;
 use crate::shared::Shared;
-use crate::shed::{Removed, discard, shed_one, undo};
+use crate::shed::{Removed, discard, shed_one_of_all, undo};
 use crate::shelves::Started;
 use crate::status::Status;
 
@@ -157,7 +157,7 @@ async fn start_cold(
     let reserved = match Reserved::new(shared, resources) {
         // What stands ready for others gives way to what is wanted now.
         Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
-            if shared.ledger.could_fit(resources) && shed_one(shared).await =>
+            if shared.ledger.could_fit(resources) && shed_one_of_all(shared).await =>
         {
             return Box::pin(start_cold(shared, resources, template)).await;
         }
@@ -242,7 +242,7 @@ impl Started {
     async fn try_settle(&mut self, shared: &Shared, config: &SandboxConfig) -> Result<(), EngineError> {
         if self.resources != config.resources {
             while let Err(error) = self.reservation.resize(config.resources) {
-                if !(shared.ledger.could_fit(config.resources) && shed_one(shared).await) {
+                if !(shared.ledger.could_fit(config.resources) && shed_one_of_all(shared).await) {
                     return Err(error);
                 }
             }

@@ -45,13 +45,19 @@ pub async fn discard(shared: &Shared, started: Started) {
     }
 }
 
-/// Gives up one member of the pool, if there is one, to make room for what is wanted now. One that is being made cannot be given
-/// up before it is there. False where no room came of it.
+/// Gives up one member of the pool, if there is one, to make room for what is wanted now.
 pub async fn shed_one(shared: &Shared) -> bool {
+    let Some(member) = shared.shelves.take_any() else { return false };
+    discard(shared, member).await;
+    true
+}
+
+/// The same for a create, while which none is begun to be made: one that is being made is waited for, and then given up. False where
+/// no room came of it.
+pub async fn shed_one_of_all(shared: &Shared) -> bool {
     loop {
         let delivery = shared.shelves.delivery();
-        if let Some(member) = shared.shelves.take_any() {
-            discard(shared, member).await;
+        if shed_one(shared).await {
             return true;
         }
         let Some(mut delivery) = delivery else { return false };

@@ -64,6 +64,22 @@ async fn what_is_being_made_for_the_pool_gives_way_when_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resume_that_cannot_fit_says_so_whatever_the_pool_does() {
+    let capacity = Capacity { cpu: 6, ..wide() };
+    let world = World::new(EngineSettings { capacity, ..with_pool(1) }).await;
+    let of = |cpu| SandboxConfig { resources: Resources { cpu, ..SIZE }, ..config() };
+    let paused = world.create_with(of(4)).await.unwrap();
+    world.engine.pause("test", &paused).await.unwrap();
+    world.create_with(of(3)).await.unwrap();
+    pass(10_000).await;
+    assert_eq!(world.engine.pool()[0].ready, 1);
+    let resuming = world.engine.resume("test", &paused);
+    let resumed = tokio::time::timeout(std::time::Duration::from_secs(60), resuming).await;
+    assert!(matches!(resumed, Ok(Err(EngineError::NoCapacity(_)))), "{resumed:?}");
+    world.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_member_takes_the_size_it_is_wanted_in() {
     let world = World::new(with_pool(1)).await;
     pass(1000).await;
