@@ -18,8 +18,8 @@ const HTTP2_MAX: usize = 32;
 const HTTP_BYTES: u64 = 320 << 10;
 /// The same of one of HTTP/2: the buffers of its streams to both sides, their heads, and what is received ahead.
 const HTTP2_BYTES: u64 = 8 << 20;
-/// All together may hold this part of the host's memory.
-const OF_MEMORY: u64 = 8;
+/// All of either together may hold this part of the host's memory.
+const OF_MEMORY: u64 = 16;
 /// The request line and the headers of one request; of an answer, in HTTP/2.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Of a request or an answer.
@@ -43,6 +43,7 @@ pub struct Bounds {
 struct Held {
     all: usize,
     http_bytes: u64,
+    http2_bytes: u64,
     by_guest: HashMap<Ipv4Addr, Count>,
 }
 
@@ -54,9 +55,13 @@ struct Count {
     http2: usize,
 }
 
-impl Count {
-    fn http_bytes(self) -> u64 {
-        self.http as u64 * HTTP_BYTES + self.http2 as u64 * HTTP2_BYTES
+impl Held {
+    /// Apart, so that connections of HTTP/2 that rest take nothing from who asks for a page.
+    fn bytes(&mut self, kind: Http) -> &mut u64 {
+        match kind {
+            Http::One => &mut self.http_bytes,
+            Http::Two => &mut self.http2_bytes,
+        }
     }
 }
 
@@ -75,10 +80,10 @@ impl Http {
         }
     }
 
-    fn has_room(self, count: Count) -> bool {
+    fn most(self) -> usize {
         match self {
-            Self::One => count.http < HTTP_MAX,
-            Self::Two => count.http2 < HTTP2_MAX,
+            Self::One => HTTP_MAX,
+            Self::Two => HTTP2_MAX,
         }
     }
 
@@ -155,15 +160,14 @@ impl Place {
     pub fn read_as_http(&mut self, kind: Http) -> bool {
         self.rests();
         let mut held = self.bounds.lock();
-        let count = held.by_guest.get(&self.guest).copied().unwrap_or_default();
-        let left = self.bounds.http_bytes_max.saturating_sub(held.http_bytes);
+        let count = *kind.of(held.by_guest.entry(self.guest).or_default());
+        let left = self.bounds.http_bytes_max.saturating_sub(*held.bytes(kind));
         // The last bytes are never for one that holds many already.
-        let has_bytes =
-            kind.bytes() <= left && count.http_bytes() + kind.bytes() <= left.saturating_mul(SHARE as u64);
-        if !has_bytes || !kind.has_room(count) {
+        let own = (count as u64 + 1) * kind.bytes();
+        if count >= kind.most() || kind.bytes() > left || own > left.saturating_mul(SHARE as u64) {
             return false;
         }
-        held.http_bytes += kind.bytes();
+        *held.bytes(kind) += kind.bytes();
         *kind.of(held.by_guest.entry(self.guest).or_default()) += 1;
         self.http = Some(kind);
         true
@@ -173,7 +177,7 @@ impl Place {
     pub fn rests(&mut self) {
         let Some(kind) = self.http.take() else { return };
         let mut held = self.bounds.lock();
-        held.http_bytes -= kind.bytes();
+        *held.bytes(kind) -= kind.bytes();
         if let Some(count) = held.by_guest.get_mut(&self.guest) {
             *kind.of(count) -= 1;
         }

@@ -12,7 +12,7 @@ use super::head::HEAD_TIME;
 use super::hello::hello_bytes;
 use super::session::Stop;
 use super::sniff::TLS_BYTES_MAX;
-use super::splice::write_all;
+use super::splice::{carry, write_all};
 use super::wire::Wire;
 use crate::refusals::Reason;
 
@@ -38,9 +38,18 @@ pub async fn begin(
             return Err(Stop::Refused(Reason::TooMany, None));
         }
         let until = Instant::now() + HEAD_TIME;
-        timeout_at(until, hear_second(client, &mut behind, name))
-            .await
-            .unwrap_or(Err(Stop::Refused(Reason::Malformed, None)))?;
+        // The rest of what the server asks may still be on its way.
+        let asked = async {
+            carry(server, client).await?;
+            std::future::pending().await
+        };
+        let heard = timeout_at(until, async {
+            tokio::select! {
+                heard = hear_second(client, &mut behind, name) => heard,
+                failed = asked => failed,
+            }
+        });
+        heard.await.unwrap_or(Err(Stop::Refused(Reason::Malformed, None)))?;
         place.decided();
     }
     Ok(write_all(server, &behind).await?)

@@ -47,11 +47,9 @@ pub enum First {
 pub fn sniff(bytes: &[u8]) -> First {
     match bytes {
         [] => First::NeedMore(1),
-        [0x14..=0x17] => First::NeedMore(2),
+        [0x14..=0x16] => First::NeedMore(2),
         [0x16, 3, ..] => tls(bytes),
-        // A warning that some servers drop and read on, or what only comes later: no client begins with these.
-        [0x14 | 0x15 | 0x17, 3, ..] => First::Malformed,
-        [0x15 | 0x16, 0..0x10, ..] => odd_version(bytes),
+        [0x14..=0x16, 0..0x10, ..] => odd_record(bytes),
         [high, ..] if *high >= 0x80 => old_hello(bytes),
         _ => text(bytes),
     }
@@ -60,7 +58,7 @@ pub fn sniff(bytes: &[u8]) -> First {
 /// The same when the client will send no more.
 pub fn sniff_ended(bytes: &[u8]) -> First {
     match sniff(bytes) {
-        First::NeedMore(_) if matches!(bytes, [0x14..=0x17] | [0x16, 3, ..]) => First::Malformed,
+        First::NeedMore(_) if matches!(bytes, [0x14..=0x16] | [0x16, 3, ..]) => First::Malformed,
         First::NeedMore(_) if is_request(bytes) => First::Http,
         First::NeedMore(_) => First::Other,
         first => first,
@@ -87,14 +85,18 @@ fn named(name: &[u8]) -> First {
     }
 }
 
-/// What Go takes for TLS although its record has a version that is none: a hello, or a warning before one. Lengths that come
-/// first as little-endian numbers look alike for a few bytes (MySQL, MongoDB), so what the record holds has to fit as well.
-fn odd_version(bytes: &[u8]) -> First {
+/// What no client begins with, and some server reads on from: a record with a version that is none, or one before the hello that
+/// is dropped. Lengths that come first as little-endian numbers look alike for a few bytes (MySQL, MongoDB), so what the record
+/// holds has to fit as well.
+fn odd_record(bytes: &[u8]) -> First {
     const WARNING: [u8; 3] = [0, 2, 1];
+    const CHANGE: [u8; 3] = [0, 1, 1];
     match bytes {
-        [0x16, _, _, _, _, CLIENT_HELLO, ..] | [0x15, _, _, 0, 2, 1, ..] => First::Malformed,
+        [0x16, _, _, _, _, CLIENT_HELLO, ..] => First::Malformed,
+        [0x15, _, _, 0, 2, 1, ..] | [0x14, _, _, 0, 1, 1, ..] => First::Malformed,
         [_, _, _, _, _, _, ..] => First::Other,
         [0x15, _, _, holds @ ..] if !WARNING.starts_with(holds) => First::Other,
+        [0x14, _, _, holds @ ..] if !CHANGE.starts_with(holds) => First::Other,
         _ => First::NeedMore(6),
     }
 }

@@ -32,6 +32,8 @@ pub struct FirstLine {
     in_word: bool,
     /// So much of the last word, from its beginning, is as in [`VERSION`].
     version: usize,
+    /// What follows that are digits and dots: a log's line may end in a version and a quote.
+    is_version: bool,
     /// So much of the first word is as in [`GET`].
     get: usize,
     first_word_bytes: usize,
@@ -51,6 +53,7 @@ impl Default for FirstLine {
             word_bytes: 0,
             in_word: false,
             version: 0,
+            is_version: true,
             get: 0,
             first_word_bytes: 0,
             has_method: true,
@@ -81,13 +84,14 @@ impl FirstLine {
 
     fn letter(&mut self, byte: u8) -> Seen {
         if !self.in_word {
-            (self.in_word, self.word_bytes, self.version) = (true, 0, 0);
+            (self.in_word, self.word_bytes, self.version, self.is_version) = (true, 0, 0, true);
             self.words += 1;
         }
         let at = self.word_bytes;
         let continues =
             |known: &[u8], so_far: usize| so_far == at && known.get(at) == Some(&byte.to_ascii_lowercase());
         self.version += usize::from(continues(VERSION, self.version));
+        self.is_version &= at < VERSION.len() || byte.is_ascii_digit() || byte == b'.';
         if self.words == 1 {
             self.get += usize::from(continues(GET, self.get));
             self.has_method &= is_token(byte);
@@ -111,7 +115,7 @@ impl FirstLine {
         self.in_word = false;
         let ends = matches!(byte, b'\r' | b'\n');
         self.is_odd |= !ends && !matches!(byte, b' ' | b'\t');
-        if ends && self.words > 1 && self.ends_with_version() {
+        if ends && self.words > 1 && self.ends_with_version() && self.is_version {
             return Seen::Request;
         }
         let is_whole = byte == b'\n' && (self.words > 0 || !self.has_method);

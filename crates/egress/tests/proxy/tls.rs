@@ -267,7 +267,11 @@ async fn a_second_hello_for_another_name_reaches_nobody() {
                 async move {
                     let mut first = vec![0; first_bytes];
                     stream.read_exact(&mut first).await.unwrap();
-                    stream.write_all(&asks_again()).await.unwrap();
+                    // Its question may come in pieces.
+                    let question = asks_again();
+                    stream.write_all(&question[..50]).await.unwrap();
+                    sleep(Duration::from_millis(20)).await;
+                    stream.write_all(&question[50..]).await.unwrap();
                     let mut more = [0; 4096];
                     while let Ok(read @ 1..) = stream.read(&mut more).await {
                         let _ = out.send(more[..read].to_vec());

@@ -35,7 +35,6 @@ fn first_bytes_tell_what_a_connection_is() {
         // Records of TLS that a server drops, or reads although their version is none.
         (b"\x15\x03\x01\x00\x02\x01\x5a", Malformed),
         (b"\x14\x03\x03\x00\x01\x01", Malformed),
-        (b"\x17\x03", Malformed),
         (b"\x16\x02\x01\x00\xf0\x01", Malformed),
         (b"\x16\x00\x00\x00\x04\x01", Malformed),
         (b"\x15\x01\x00\x00\x02\x01", Malformed),
@@ -45,6 +44,9 @@ fn first_bytes_tell_what_a_connection_is() {
         (b"\x16\x01\x00\x00\x07\x00\x00\x00", Other),
         (b"\x15\x02\x00\x00\x02\x00", Other),
         (b"\x14\x01\x00\x01", Other),
+        (b"\x14\x03\x00\x01\x85\xa6", Other),
+        (b"\x15\x03\x00\x00\x02\x00", Other),
+        (b"\x17\x03\x00\x00", Other),
         (b"\x16\x10", Other),
         (b"\x80\x2e\x01\x03\x01", First::Tls { name: None }),
         (b"\x80\x2e\x01\x00\x02", First::Tls { name: None }),

@@ -27,7 +27,7 @@ const REQUESTS: [&[u8]; 20] = [
 ];
 
 /// What honest clients of other protocols say first, and for how long it has to be watched.
-const OTHERS: [(&[u8], Seen); 22] = [
+const OTHERS: [(&[u8], Seen); 23] = [
     (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", Seen::Over),
     (b"003egit-upload-pack /http/project.git\0host=good.test\0", Seen::SoFar),
     (b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8\r\nHTTP/1.1\r\n", Seen::Over),
@@ -48,6 +48,7 @@ const OTHERS: [(&[u8], Seen); 22] = [
     // Logs of a web server on their way to a collector.
     (b"<34>1 - host web - - - 192.0.2.1 \"GET / HTTP/1.1\" 200 12\n", Seen::Over),
     (b"{\"version\":\"1.1\",\"short_message\":\"GET / HTTP/1.1\"}\0", Seen::SoFar),
+    (b"{\"message\":\"GET / HTTP/1.1\"}\n", Seen::Over),
     (b"\x93\xa3web\xce\0\0\0\0\x81\xa7message\xd9\x20GET / HTTP/1.1 200", Seen::SoFar),
     (b"OPTIONS rtsp://good.test/ RTSP/1.0\r\n", Seen::Over),
     (b"CONNECT {\"verbose\":false}\r\n", Seen::Over),
