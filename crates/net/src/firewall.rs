@@ -21,8 +21,6 @@ use elements::{Change, Elements, Key, Set};
 const TEMPLATE: &str = include_str!("firewall/table.nft");
 /// Tracked connections that one sandbox may have in the kernel.
 const CONNECTIONS_MAX: u32 = 8192;
-/// And so many it may open a second, over time.
-const OPENING_RATE: u32 = 200;
 /// Addresses that datagrams of one sandbox may go to.
 const LEARNT_MAX: usize = 4096;
 /// An address stays open for this much longer than asked, so that a name that is asked for all the time costs a change of the
@@ -379,7 +377,6 @@ impl Plan {
             .replace("@GATEWAY@", &self.gateway.to_string())
             .replace("@PROXY@", &self.proxy_port.to_string())
             .replace("@CONNECTIONS@", &CONNECTIONS_MAX.to_string())
-            .replace("@OPENING@", &OPENING_RATE.to_string())
             .replace("@GROUP@", &self.scope.log_group().to_string())
     }
 }
