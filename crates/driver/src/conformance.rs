@@ -137,6 +137,8 @@ async fn processes_outlive_a_pause(host: &Host) {
     let spec = host.started(4).await;
     let mut link = host.link(&spec.id).await;
     link.run("sleep 1000 >/dev/null 2>&1 &").await;
+    // What is paused is a sleep, and not yet the shell on its way to be one.
+    while link.run("pgrep -c sleep").await.1 != Exit::Code(0) {}
     link.start("echo late").await;
     ok(host.driver.pause(&spec.id).await);
     // Asked of a frozen one, and answered when it goes on.
