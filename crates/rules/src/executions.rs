@@ -3,11 +3,10 @@
 /// How many of them go, the oldest first, so that no more than `kept` stay and these together have no more than `total_bytes`.
 /// `sizes` are those of all finished ones, oldest first. The newest stays in any case, if any may.
 pub fn executions_to_drop(sizes: &[u64], kept: u32, total_bytes: u64) -> usize {
-    let mut left = total_bytes;
+    let mut held = 0_u64;
     let fits = |(n, size): (usize, &u64)| {
-        let has_room = n == 0 || *size <= left;
-        left = left.saturating_sub(*size);
-        has_room && n < kept as usize
+        held = held.saturating_add(*size);
+        (n == 0 || held <= total_bytes) && n < kept as usize
     };
     let staying = sizes.iter().rev().enumerate().map(fits).take_while(|fits| *fits).count();
     sizes.len() - staying
@@ -27,6 +26,7 @@ mod tests {
         assert_eq!(executions_to_drop(&[60, 50, 50], 3, 100), 1);
         assert_eq!(executions_to_drop(&[1, 90, 50], 3, 100), 2);
         assert_eq!(executions_to_drop(&[1, 500], 3, 100), 1);
+        assert_eq!(executions_to_drop(&[0, 500], 3, 100), 1);
         assert_eq!(executions_to_drop(&[1, 1], 0, 100), 2);
     }
 
