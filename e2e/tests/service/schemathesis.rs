@@ -8,11 +8,12 @@ use e2e::service::{Service, ServiceOptions};
 use crate::skip::skipped;
 
 /// The key goes as the description says keys go. Of what the service rightly answers to a request that its description allows,
-/// 408 and 416 are not among the tester's: the time of a command may be too short to begin, and a file shorter than a range.
+/// 408, 416 and 426 are not among the tester's: the time of a command may be too short to begin, a file shorter than a range, and
+/// it asks for no websocket where it finds a terminal.
 fn config(key: &str) -> String {
     format!(
         "[auth.openapi.apiKey]\nbearer = \"{key}\"\n[checks]\n\
-         positive_data_acceptance.expected-statuses = [\"2xx\", 401, 403, 404, 408, 409, 416, 429]\n"
+         positive_data_acceptance.expected-statuses = [\"2xx\", 401, 403, 404, 408, 409, 416, 426, 429]\n"
     )
 }
 
