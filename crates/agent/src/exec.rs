@@ -183,8 +183,11 @@ impl Exec {
         }
     }
 
-    /// Grants the host what the command has taken from its stdin.
+    /// Grants the host what the command has taken from its stdin. Its end is the last that is said of a command.
     pub fn grant_stdin(&mut self, out: &mut OutBuf) {
+        if matches!(self.state, State::Told { .. }) {
+            return;
+        }
         if let Some(bytes) = self.stdin.as_mut().and_then(Sink::due) {
             out.message(&ToHost::Credit { op: self.op, bytes });
         }
