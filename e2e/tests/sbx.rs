@@ -77,6 +77,18 @@ impl Person {
         command
     }
 
+    /// On a terminal of its own. The words go through a shell, whichever is this machine's, that makes way: one that stays is
+    /// interrupted with it.
+    fn on_a_terminal(&self, words: &str) -> Command {
+        let mut command = Command::new("script");
+        for (name, value) in self.sbx().get_envs() {
+            command.env(name, value.unwrap());
+        }
+        command.env("SHELL", "/bin/sh").stdin(Stdio::null());
+        command.args(["-qec", &format!("exec {} {words}", program().display()), "/dev/null"]);
+        command
+    }
+
     fn run(&self, words: &[&str]) -> Output {
         self.sbx().args(words).output().unwrap()
     }
@@ -374,14 +386,8 @@ async fn shells_complete_commands_and_live_ids() {
 async fn colours_are_for_terminals() {
     let person = Person::new().await;
     person.create();
-    let script = format!("{} ls", program().display());
     let on_a_terminal = |extra: &[(&str, &str)]| {
-        let mut command = Command::new("script");
-        for (name, value) in person.sbx().get_envs() {
-            command.env(name, value.unwrap());
-        }
-        command.env("TERM", "xterm").envs(extra.iter().copied());
-        command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null()).output().ok()
+        person.on_a_terminal("ls").env("TERM", "xterm").envs(extra.iter().copied()).output().ok()
     };
     let Some(painted) = on_a_terminal(&[("NO_COLOR", "")]) else {
         return skipped("colours_are_for_terminals", "the program 'script' is not installed");

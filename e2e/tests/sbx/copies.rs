@@ -121,12 +121,7 @@ async fn a_long_copy_shows_how_far_it_is() {
     let local = tempfile::tempdir().unwrap();
     let file = local.path().join("large");
     std::fs::File::create(&file).unwrap().set_len(400 << 20).unwrap();
-    let script = format!("{} cp {} {id}:large", crate::program().display(), file.display());
-    let mut command = std::process::Command::new("script");
-    for (name, value) in person.sbx().get_envs() {
-        command.env(name, value.unwrap());
-    }
-    let Ok(shown) = command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null()).output() else {
+    let Ok(shown) = person.on_a_terminal(&format!("cp {} {id}:large", file.display())).output() else {
         return skipped("a_long_copy_shows_how_far_it_is", "the program 'script' is not installed");
     };
     let said = text(&shown.stdout);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use e2e::service::Service;
 
-use crate::{PATIENCE, Person, interrupt, program, signal, skipped, text};
+use crate::{PATIENCE, Person, interrupt, signal, skipped, text};
 
 /// It waits, and does not sleep in front: a bash whose child is interrupted with it now and then forgets its trap.
 const TIDY: &str = "trap 'echo tidied; kill $!; exit 7' INT; sleep 60 & echo begun; wait";
@@ -69,13 +69,8 @@ async fn a_command_may_tidy_up_before_it_ends() {
 async fn on_a_terminal_the_command_of_run_may_too() {
     let person = Person::new().await;
     let command = TIDY.replace('$', "\\$");
-    let script = format!("{} run {} -- \"{command}\"", program().display(), Service::image());
-    let mut command = Command::new("script");
-    for (name, value) in person.sbx().get_envs() {
-        command.env(name, value.unwrap());
-    }
-    let command = command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let Ok(mut typed) = command.spawn() else {
+    let mut command = person.on_a_terminal(&format!("run {} -- \"{command}\"", Service::image()));
+    let Ok(mut typed) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
         return skipped("on_a_terminal_the_command_of_run_may_too", "the program 'script' is not installed");
     };
     let mut shown = BufReader::new(typed.stdout.take().unwrap());

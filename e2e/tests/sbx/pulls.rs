@@ -1,14 +1,14 @@
 //! What is seen while the service fetches an image, and that it is waited for.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use e2e::registry::SlowRegistry;
 use e2e::service::ServiceOptions;
 
-use crate::{Person, interrupt, program, skipped, text};
+use crate::{Person, interrupt, skipped, text};
 
 /// The service tells a create to come back after 25 s.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -70,13 +70,8 @@ async fn an_image_that_is_fetched_is_shown_and_waited_for() {
     const NAME: &str = "an_image_that_is_fetched_is_shown_and_waited_for";
     let registry = SlowRegistry::start().await.unwrap();
     let person = person(&registry).await;
-    let script = format!("{} run slow:1 -- 'echo made of it'", program().display());
-    let mut command = Command::new("script");
-    for (name, value) in person.sbx().get_envs() {
-        command.env(name, value.unwrap());
-    }
-    let command = command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let Ok(mut watched) = command.spawn() else {
+    let mut command = person.on_a_terminal("run slow:1 -- 'echo made of it'");
+    let Ok(mut watched) = command.stdout(Stdio::piped()).spawn() else {
         return skipped(NAME, "the program 'script' is not installed");
     };
     let seen = Said::of(watched.stdout.take().unwrap());
