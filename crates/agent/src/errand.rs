@@ -44,7 +44,7 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
     let pid = unsafe { libc::fork() };
     match pid {
         0 => {
-            let stdin = input.as_ref().map_or(0, |(reader, _)| reader.as_raw_fd());
+            let stdin = input.as_ref().map(|(reader, _)| reader.as_raw_fd());
             let code = child(request, caps, stdin, output.1.as_raw_fd());
             // SAFETY: ends this process; nothing of the agent's is to be run or flushed in it.
             #[expect(unsafe_code, reason = "no destructor may run")]
@@ -70,8 +70,12 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// The child's whole life; its exit code.
-fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: c_int, stdout: c_int) -> c_int {
-    for (from, to) in [(stdin, 0), (stdout, 1)] {
+fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout: c_int) -> c_int {
+    // What the agent itself was started with, such as its log, is the host's. Held here it would be a file like others, as
+    // `/proc/self/fd/2`: in its place are the ends of a pipe that nobody else has.
+    let Ok((nothing, nobody)) = pipe() else { return 1 };
+    let stdin = stdin.unwrap_or_else(|| nothing.as_raw_fd());
+    for (from, to) in [(stdin, 0), (stdout, 1), (nobody.as_raw_fd(), 2)] {
         // SAFETY: plain numbers of open descriptors; this process's table is its own.
         #[expect(unsafe_code, reason = "puts descriptors on given numbers")]
         let done = from == to || unsafe { libc::dup2(from, to) } >= 0;

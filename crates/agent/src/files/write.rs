@@ -33,8 +33,10 @@ pub fn write(path: &[u8], mode: Option<u32>, parents: bool, feed: &mut Feed) -> 
     let old = old_file(&dir, name, &path)?;
     let mut temporary = Temporary::new(&dir, name).map_err(Fault::with(&path))?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&dir, temporary.name.as_slice(), flags, Mode::from_raw_mode(0o600))
-        .map_err(Fault::with(&path))?;
+    let made = rustix::fs::openat(&dir, temporary.name.as_slice(), flags, Mode::from_raw_mode(0o600));
+    // The directory is there: it is one that takes no files, such as those of `/proc`.
+    let file = made.map_err(|errno| if errno == Errno::NOENT { Errno::PERM } else { errno });
+    let file = file.map_err(Fault::with(&path))?;
     loop {
         let bytes = feed.next()?;
         if bytes.is_empty() {

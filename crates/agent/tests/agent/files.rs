@@ -1,5 +1,6 @@
 //! Operations on files: what each does, and what none lets a file do to it.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, Instant};
 
@@ -256,6 +257,48 @@ fn moves_go_between_file_systems() {
     assert_eq!(there.join("sub/file").metadata().unwrap().mode() & 0o7777, 0o640);
     assert_eq!(left_over(std::path::Path::new("/dev/shm")), [""; 0]);
     std::fs::remove_dir_all(&there).unwrap();
+}
+
+/// What cannot be taken away cannot be moved, and nothing else was changed then.
+#[test]
+fn what_cannot_be_moved_replaces_nothing() {
+    let agent = Agent::start();
+    let mut host = agent.host();
+    let (kept, new) = (agent.path("kept"), agent.path("new"));
+    std::fs::write(&kept, "precious").unwrap();
+    for (to, overwrite) in [(&kept, true), (&new, false)] {
+        for from in [&b"/proc/version"[..], b"/proc/sys/kernel/hostname"] {
+            let request = FileRequest::Move { from, to: bytes(to), overwrite };
+            assert_eq!(host.file(request).kind(), Kind::Denied);
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "precious");
+    assert!(!new.exists());
+    assert_eq!(left_over(kept.parent().unwrap()), [""; 0]);
+    // A file of /proc is there, and no other can be put in its place.
+    assert_eq!(host.fed(write(b"/proc/sys/kernel/hostname"), b"x").kind(), Kind::Denied);
+}
+
+/// The agent's log is a file of the host's.
+#[test]
+fn what_the_agent_was_started_with_is_nobodys() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("agent.log");
+    std::fs::write(&log, "of the host").unwrap();
+    let agent = Agent::start_with(&format!("exec 2>>{}; ", log.display()));
+    let mut host = agent.host();
+    let link = agent.path("link");
+    for path in [&b"/proc/self/fd/2"[..], b"/dev/stderr", b"/dev/fd/2", b"/proc/self/fd/0"] {
+        let _ = std::fs::remove_file(&link);
+        symlink(std::ffi::OsStr::from_bytes(path), &link).unwrap();
+        for path in [path, bytes(&link)] {
+            assert_eq!(host.file(read(path)).kind(), Kind::NotAFile);
+            assert_ne!(host.fed(write(path), b"x").exit, guest_proto::Exit::Code(0));
+        }
+    }
+    let out = host.file(FileRequest::List { path: b"/proc/self/fd", offset: 0, limit: 100 });
+    assert!(!format!("{out:?}").contains("agent.log"), "{out:?}");
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "of the host");
 }
 
 #[test]
