@@ -9,9 +9,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::http::Version;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::activity::{InFlight, Turn};
 use crate::settings::Limits;
@@ -41,8 +43,12 @@ impl Pace {
 }
 
 /// A request's body with the time it may still be waited for. Waiting uses the time up, bytes that arrive earn some back.
+///
+/// Where nobody wants the rest of it, it is still taken for a while: many clients send all of it before they look for the answer.
+/// With HTTP/1 the connection does that at its end; a stream of HTTP/2 has no such end, so its body does.
 pub struct Received {
-    body: Incoming,
+    body: Option<Incoming>,
+    lingers: Option<Duration>,
     full: Duration,
     left: Duration,
     bytes_per_second: u32,
@@ -52,9 +58,11 @@ pub struct Received {
 }
 
 impl Received {
-    pub fn new(body: Incoming, limits: &Limits, pace: Pace) -> Self {
+    pub fn new(body: Incoming, version: Version, limits: &Limits, pace: Pace) -> Self {
+        let lingers = (version == Version::HTTP_2).then_some(limits.linger_timeout);
+        let body = Some(body);
         let (full, bytes_per_second) = (limits.body_timeout, limits.body_min_bytes_per_second.max(1));
-        Self { body, full, left: full, bytes_per_second, pace, waiting_since: None, timer: None }
+        Self { body, lingers, full, left: full, bytes_per_second, pace, waiting_since: None, timer: None }
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -85,7 +93,8 @@ impl HttpBody for Received {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match Pin::new(&mut self.body).poll_frame(cx) {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        match Pin::new(body).poll_frame(cx) {
             Poll::Ready(frame) => {
                 if let Some(Ok(frame)) = &frame {
                     let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -104,12 +113,28 @@ impl HttpBody for Received {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
     }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if let (Some(patience), Some(body)) = (self.lingers, self.body.take())
+            && !body.is_end_stream()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            // It ends with its connection at the latest.
+            runtime.spawn(timeout(patience, swallow(body)));
+        }
+    }
+}
+
+async fn swallow(mut body: Incoming) {
+    while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
 /// An answer's body, which keeps its request counted as open.

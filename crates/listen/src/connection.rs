@@ -274,8 +274,12 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
             () = context.stop.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
+                look.as_mut().reset(tokio::time::Instant::now() + GOODBYE_STOPPING);
             }
             () = &mut look => {
+                if stopping && activity.idle_for().is_some_and(|still| still >= GOODBYE_STOPPING) {
+                    return Err("still there after it was told that the service stops".to_owned());
+                }
                 if goodbye.is_some_and(|at| tokio::time::Instant::now() >= at) {
                     return Err("idle for too long, and still there after it was told so".to_owned());
                 }
@@ -286,7 +290,9 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
                     connection.as_mut().graceful_shutdown();
                     goodbye = Some(tokio::time::Instant::now() + GOODBYE);
                 }
-                look.as_mut().reset(goodbye.unwrap_or_else(|| next_look(&activity, limits)));
+                let next = goodbye.unwrap_or_else(|| next_look(&activity, limits));
+                let soon = tokio::time::Instant::now() + GOODBYE_STOPPING / 4;
+                look.as_mut().reset(if stopping { next.min(soon) } else { next });
             }
         }
     }

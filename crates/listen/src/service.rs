@@ -94,7 +94,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
                 } else {
                     let pace = Pace::default();
                     parts.extensions.insert(pace.clone());
-                    Body::new(Received::new(body, &self.limits, pace))
+                    Body::new(Received::new(body, parts.version, &self.limits, pace))
                 };
                 let answer = application.answer(Request::from_parts(parts, body));
                 let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());

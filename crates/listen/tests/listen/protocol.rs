@@ -173,3 +173,23 @@ async fn streams_are_fast() {
     // 10 MB a second is promised; the machine may be busy with other things meanwhile.
     assert!(old.as_secs() < 12 && new.as_secs() < 12, "{old:?} {new:?}");
 }
+
+/// Many clients look for the answer when they have sent everything, and take a stream that is cut for the fault of the connection.
+#[tokio::test]
+async fn a_body_that_nobody_wanted_is_taken_to_its_end() {
+    let server = start(Kind::Https).await;
+    let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
+    let (response, mut sending) = client.send_request(request("POST", "/refuse"), false).unwrap();
+    assert_eq!(soon("an answer", response).await.unwrap().status(), 413);
+    for last in [false, false, true] {
+        let mut piece = bytes::Bytes::from(vec![b'x'; 1_000_000]);
+        while !piece.is_empty() {
+            sending.reserve_capacity(piece.len());
+            let room = soon("room", std::future::poll_fn(|cx| sending.poll_capacity(cx))).await;
+            let room = room.expect("the stream was cut").unwrap().min(piece.len());
+            let part = piece.split_to(room);
+            sending.send_data(part, last && piece.is_empty()).unwrap();
+        }
+    }
+    assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
+}

@@ -35,6 +35,18 @@ async fn idle_connections_are_closed_at_once() {
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
 }
 
+/// Nothing is under way, and it does not even read that it is told to go away.
+#[tokio::test]
+async fn a_client_that_does_not_listen_holds_nothing_up() {
+    let server = start(Kind::Https).await;
+    let mut deaf = server.tls(&["h2"]).await;
+    send(&mut deaf, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let begun = Instant::now();
+    assert_eq!(server.ended().await, CLEAN);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn what_is_going_on_is_finished() {
     let server = start(Kind::Https).await;
