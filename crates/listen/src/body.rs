@@ -137,15 +137,17 @@ async fn swallow(mut body: Incoming) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
-/// An answer's body, which keeps its request counted as open.
+/// An answer's body, which keeps its request counted as open. One that breaks off does so a turn later, when what it had said
+/// before is on its way: HTTP/1 throws away what is not.
 pub struct Sent {
     body: Body,
     flight: Option<InFlight>,
+    broken: Option<axum::Error>,
 }
 
 impl Sent {
     pub fn new(body: Body, flight: InFlight) -> Self {
-        Self { body, flight: Some(flight) }
+        Self { body, flight: Some(flight), broken: None }
     }
 
     fn turn(&mut self, turn: Turn) {
@@ -163,13 +165,26 @@ impl HttpBody for Sent {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.turn(Turn::Ours);
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(_)) => self.turn(Turn::Clients),
-            None | Some(Err(_)) => self.flight = None,
+        if let Some(error) = self.broken.take() {
+            self.flight = None;
+            return Poll::Ready(Some(Err(error)));
         }
-        Poll::Ready(frame)
+        self.turn(Turn::Ours);
+        match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Err(error)) => {
+                self.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(Ok(frame)) => {
+                self.turn(Turn::Clients);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => {
+                self.flight = None;
+                Poll::Ready(None)
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {

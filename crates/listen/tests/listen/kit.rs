@@ -120,6 +120,7 @@ pub fn router(inside: &Arc<Inside>) -> Router {
             .route("/echo", post(echo))
             .route("/refuse", post(|| async { StatusCode::PAYLOAD_TOO_LARGE }))
             .route("/big", get(big))
+            .route("/broken", get(broken))
             .route("/hold", get(move || hold_on(holding.clone())))
             .route("/stream", get(move || stream(streaming.clone())));
     routes.layer(axum::middleware::map_response(|mut response: Response| async move {
@@ -133,6 +134,12 @@ async fn echo(body: Body) -> Response {
         Ok(bytes) => format!("{} bytes", bytes.len()).into_response(),
         Err(e) => error(StatusCode::BAD_REQUEST, &e.to_string(), Some(&HeaderValue::from_static("router"))),
     }
+}
+
+/// Begins well and breaks off.
+async fn broken() -> Body {
+    let pieces = [Ok(Bytes::from("begun")), Err(std::io::Error::other("broken off"))];
+    Body::from_stream(futures_util::stream::iter(pieces))
 }
 
 /// As many MiB as the query says.

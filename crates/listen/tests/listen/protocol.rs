@@ -193,3 +193,15 @@ async fn a_body_that_nobody_wanted_is_taken_to_its_end() {
     }
     assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
 }
+
+/// What had come before it broke is told, and that it broke.
+#[tokio::test]
+async fn an_answer_that_breaks_off_has_begun() {
+    let server = start(Kind::Https).await;
+    for _ in 0..20 {
+        let mut stream = server.tls(&["http/1.1"]).await;
+        send(&mut stream, "GET /broken HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let said = String::from_utf8(rest(&mut stream).await).unwrap();
+        assert!(said.starts_with("HTTP/1.1 200 ") && said.ends_with("\r\n5\r\nbegun\r\n"), "{said:?}");
+    }
+}
