@@ -11,7 +11,7 @@ use net::Network;
 use rules::{AutoResume, Capacity, NetworkChange, Operation, Usage};
 use serde_json::Value;
 use store::{NewEvent, Store};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::create::{self, Remember};
@@ -219,6 +219,18 @@ impl Engine {
         {
             // A mailbox that is full holds requests that count as well.
             let _ = handle.requests.try_send(Request::Touch);
+        }
+    }
+
+    /// Something comes on a connection that was open before: a sandbox that was paused meanwhile is resumed for it, as for a new
+    /// one. Waits for nothing, and costs nothing where it is awake; what comes of it is seen on the connection.
+    pub fn rouse(&self, id: &SandboxId) {
+        if let Some(handle) = self.shared.find(id)
+            && handle.status.borrow().record.state == SandboxState::Paused
+        {
+            let operation = Operation::Ports { auto_resume: AutoResume::Allowed };
+            let (reply, _) = oneshot::channel();
+            let _ = handle.requests.try_send(Request::Enter { operation, reply });
         }
     }
 

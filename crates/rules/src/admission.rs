@@ -210,6 +210,11 @@ impl Slots {
         self.queued
     }
 
+    /// Whether one more command would run or wait.
+    pub fn room(&self) -> Result<(), TooManyExecutions> {
+        Self { ..*self }.ask().map(drop)
+    }
+
     /// One more command comes. A newcomer never overtakes one that waits.
     pub fn ask(&mut self) -> Result<Slot, TooManyExecutions> {
         if self.running < self.limit && self.queued == 0 {

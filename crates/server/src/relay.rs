@@ -149,7 +149,8 @@ async fn carry(
     let (tunnel, permit) =
         service.engine.enter_port(&exposure).await.map_err(|error| of_entry(error, port))?;
     let held = (permit, place, service.metrics.ports.opened());
-    let inside = Inside::new(tunnel, held, exposure, service.ports.idle, service.stopping.clone());
+    let inside =
+        Inside::new(tunnel, held, (&service.engine, exposure), service.ports.idle, service.stopping.clone());
     if let Some(pace) = parts.extensions.get::<Pace>() {
         // The guard of the connection has the time of both ways.
         pace.take_time();

@@ -3,6 +3,7 @@
 use e2e::service::{Service, ServiceOptions};
 use hyper::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::portal::{Door, PORT, expose, host_of, listen, token};
 use crate::{NOBODY, at, created, keys, output, shared, small, state, text, time, until, user, verb, with};
@@ -257,4 +258,31 @@ async fn an_open_websocket_keeps_a_sandbox_awake() {
     drop(socket);
     until("it falls asleep", async || state(&client, &id).await == "paused").await;
     assert!(output(&client, &id, "true").await.is_empty());
+}
+
+/// Traffic wakes it, also on a connection that was open before.
+#[tokio::test]
+async fn a_message_on_an_open_websocket_wakes_a_paused_sandbox() {
+    let (service, client) = user().await;
+    let id = created(&client).await;
+    listen(&client, &id, PORT).await;
+    for wakes in [true, false] {
+        let body = json!({ "port": PORT, "visibility": "public", "autoResume": wakes });
+        let port = expose(&client, &id, &body).await;
+        let door = Door { service: service.clone(), host: host_of(&port), token: None };
+        let mut socket = door.websocket().await;
+        client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+        socket.write_all(b"wake up").await.unwrap();
+        socket.flush().await.unwrap();
+        if !wakes {
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            assert_eq!(state(&client, &id).await, "paused");
+            client.order(&verb(&id, "resume")).await.unwrap().is(200).unwrap();
+        }
+        let mut answer = [0; 7];
+        socket.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"wake up");
+        // It is told a moment after it is so.
+        until("it is awake", async || state(&client, &id).await == "running").await;
+    }
 }

@@ -141,3 +141,16 @@ async fn a_websocket_is_refused_to_who_may_not_or_does_not_ask_for_one() {
     let ended = user.call(Method::DELETE, &format!("{}/{execution}", verb(&id, "executions"))).send().await;
     ended.unwrap().is(200).unwrap();
 }
+
+#[tokio::test]
+async fn what_is_typed_wakes_a_paused_sandbox() {
+    let (service, user) = user().await;
+    let id = created(&user).await;
+    let sandbox = library(&service, &user).sandbox(&id).unwrap();
+    let (mut terminal, mut seen) = (sandbox.terminal().await.unwrap(), String::new());
+    terminal.write("echo be''fore\r").await.unwrap();
+    shown(&mut terminal, &mut seen, "before").await;
+    user.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    terminal.write("echo aw''ake\r").await.unwrap();
+    shown(&mut terminal, &mut seen, "awake").await;
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use e2e::service::{Service, ServiceOptions};
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, created, number, output, ran, small, text, user, verb, with};
+use crate::{SANDBOXES, at, created, number, output, ran, small, text, user, verb, with};
 
 fn ended(result: &Value) -> (Value, Value) {
     (result["exitCode"].clone(), result["signal"].clone())
@@ -170,6 +170,20 @@ async fn three_at_once_and_no_more() {
         client.post(&path, &json!({ "command": "true" })).await.unwrap().status == 200
     })
     .await;
+}
+
+#[tokio::test]
+async fn who_is_refused_for_want_of_a_place_wakes_nobody() {
+    let (_service, client) = user().await;
+    let id = created(&client).await;
+    let running = crate::occupied(&client, &id, 3).await;
+    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    let answer = client.post(&verb(&id, "execute"), &json!({ "command": "true" })).await.unwrap();
+    answer.error(429, "RATE_LIMITED").unwrap();
+    let sandbox = client.get(&at(&id)).await.unwrap().is(200).unwrap();
+    assert_eq!(sandbox["state"], "paused");
+    client.order(&verb(&id, "resume")).await.unwrap().is(200).unwrap();
+    drop(running);
 }
 
 /// A place is free as soon as a command has been answered.

@@ -32,7 +32,11 @@ impl Actor {
 
     /// The same for what the operation alone does not say.
     pub(super) async fn enter_for(&mut self, work: Work, operation: Operation, reply: Reply<Entry>) {
-        let admitted = match self.make_ready(operation).await {
+        let ready = match self.room_before_waking(work, operation) {
+            Ok(()) => self.make_ready(operation).await,
+            Err(error) => Err(error),
+        };
+        let admitted = match ready {
             Ok(agent) => self.take_place(work).map(|place| (agent, place)),
             Err(error) => Err(error),
         };
@@ -50,6 +54,15 @@ impl Actor {
         };
         // A caller that went away drops its permit, which comes back as any other.
         let _ = reply.send(answer);
+    }
+
+    /// A sandbox is not woken for what is refused then.
+    fn room_before_waking(&mut self, work: Work, operation: Operation) -> Result<(), EngineError> {
+        if work != Work::Traffic && matches!(decide(self.record.state, operation), Ok(Step::ResumeThenRun)) {
+            self.forget_who_gave_up();
+            self.slots.room()?;
+        }
+        Ok(())
     }
 
     /// Brings the sandbox to where the operation is possible.

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use api::SandboxId;
 use axum::body::Body;
 use bytes::{Buf, Bytes};
-use engine::{Exposure, LinkError, Permit, Tunnel};
+use engine::{Engine, Exposure, LinkError, Permit, Tunnel};
 use hyper::client::conn::http1::Connection;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -70,6 +71,8 @@ impl State {
 pub struct Inside {
     tunnel: Arc<Tunnel>,
     _held: (Permit, Place),
+    /// Who is asked to wake the sandbox for what the client sends, where its port says so.
+    rouse: Option<(Engine, SandboxId)>,
     counted: OpenPort,
     reading: Option<Task<Option<Bytes>>>,
     /// Read and not asked for yet.
@@ -90,7 +93,7 @@ impl Inside {
     pub fn new(
         tunnel: Tunnel,
         (permit, place, counted): (Permit, Place, OpenPort),
-        exposure: Exposure,
+        (engine, exposure): (&Engine, Exposure),
         idle: Duration,
         stopping: CancellationToken,
     ) -> Self {
@@ -98,6 +101,7 @@ impl Inside {
         Self {
             tunnel: Arc::new(tunnel),
             _held: (permit, place),
+            rouse: exposure.port.auto_resume.then(|| (engine.clone(), exposure.record.id.clone())),
             counted,
             reading: None,
             ahead: Bytes::new(),
@@ -217,6 +221,9 @@ impl AsyncWrite for Inside {
         let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
         let (count, tunnel) = (some.len(), Arc::clone(&self.tunnel));
         self.counted.went_in(count);
+        if let Some((engine, id)) = &self.rouse {
+            engine.rouse(id);
+        }
         self.writing = Some(Box::pin(async move { tunnel.write_all(&some).await }));
         // Begun at once; what is left of it the next call waits for.
         match self.poll_written(cx) {

@@ -84,7 +84,8 @@ pub async fn attach(
         headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
     }
     let (service, sandbox) = (asked.service, asked.id);
-    let session = Session { service, sandbox, source, from, key_id: caller.key_id, request_id };
+    let (auto_resume, key_id) = (query.auto_resume, caller.key_id);
+    let session = Session { service, sandbox, source, from, auto_resume, key_id, request_id };
     response.extensions_mut().insert(Takeover::new(move |taken| converse(taken, session)));
     Ok(response)
 }

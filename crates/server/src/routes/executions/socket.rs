@@ -45,6 +45,8 @@ pub struct Session {
     pub sandbox: SandboxId,
     pub source: Source,
     pub from: OutputPosition,
+    /// Whether what is typed wakes the sandbox.
+    pub auto_resume: bool,
     pub key_id: Arc<str>,
     pub request_id: RequestId,
 }
@@ -75,7 +77,7 @@ pub async fn converse(taken: Taken, session: Session) {
         .write_buffer_size(0);
     let socket = WebSocketStream::from_raw_socket(taken, Role::Server, Some(config)).await;
     let (mut sink, mut stream) = socket.split();
-    let Session { service, sandbox, mut source, from, key_id, request_id } = session;
+    let Session { service, sandbox, mut source, from, auto_resume, key_id, request_id } = session;
     let input = match &source {
         Source::Attached(attachment) => Some(attachment.input()),
         Source::Over(_) => None,
@@ -84,9 +86,14 @@ pub async fn converse(taken: Taken, session: Session) {
         Source::Attached(attachment) => &mut attachment.output,
         Source::Over(reader) => reader,
     };
+    let rouse = || {
+        if auto_resume {
+            service.engine.rouse(&sandbox);
+        }
+    };
     let heard = Mutex::new(Some(Instant::now()));
     let end = tokio::select! {
-        end = listening(&mut stream, input.as_ref(), &heard) => end,
+        end = listening(&mut stream, input.as_ref(), rouse, &heard) => end,
         end = telling(&mut sink, output, from) => end,
         end = watching(&service, &key_id, &heard) => end,
     };
@@ -104,9 +111,17 @@ pub async fn converse(taken: Taken, session: Session) {
 }
 
 /// What the client sends, into the terminal.
-async fn listening(stream: &mut SplitStream<Socket>, input: Option<&Input>, heard: &Heard) -> End {
+async fn listening(
+    stream: &mut SplitStream<Socket>,
+    input: Option<&Input>,
+    rouse: impl Fn(),
+    heard: &Heard,
+) -> End {
     while let Some(Ok(message)) = stream.next().await {
         set(heard, None);
+        if message.is_binary() || message.is_text() {
+            rouse();
+        }
         let taken = match message {
             Message::Binary(bytes) => match input {
                 Some(input) => input.write(&bytes).await,
