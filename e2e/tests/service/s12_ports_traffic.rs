@@ -179,6 +179,7 @@ async fn a_browser_turns_the_token_of_its_address_into_a_cookie() {
     let page = [("accept", "text/html,*/*")];
     let told = door.send(ask(&format!("//elsewhere.example/a?x=1&sandbox_token={own}"), &page)).await;
     assert_eq!(told.status, 303);
+    assert!(told.headers["x-request-id"].to_str().unwrap().starts_with("req_"));
     assert_eq!(
         told.headers["location"].to_str().unwrap(),
         format!("https://{}//elsewhere.example/a?x=1", door.host)

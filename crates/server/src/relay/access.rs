@@ -15,10 +15,11 @@ use axum::response::Response;
 use engine::Exposure;
 use rules::{Scope, TimeMs};
 
+use super::Id;
 use super::cookies::{PLAIN_COOKIE, SAFE_COOKIE, is_ours};
 use super::heads::Forwarded;
 use super::origin;
-use super::refusal::Asker;
+use super::refusal::{Asker, REQUEST_ID};
 use crate::error::{ApiError, nobody};
 use crate::service::Service;
 
@@ -230,6 +231,7 @@ fn redirect(parts: &Parts, forwarded: &Forwarded, token: &str, until: TimeMs) ->
         if forwarded.scheme == "https" { (SAFE_COOKIE, "; Secure") } else { (PLAIN_COOKIE, "") };
     let cookie = format!("{name}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
     let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, Id::of(&parts.headers).header_value());
     let fixed = [("cache-control", "no-store"), ("referrer-policy", "no-referrer")];
     for (name, value) in fixed {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));

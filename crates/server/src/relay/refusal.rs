@@ -12,7 +12,7 @@ use axum::response::Response;
 use super::Id;
 use crate::error::ApiError;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
 
 /// Who asks, as far as it matters for how to say no.
