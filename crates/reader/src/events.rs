@@ -1,7 +1,7 @@
 //! The body of posted events: one, or an array of them.
 
 use api::{EventBody, EventKind, RunId, Timestamp};
-use rules::{ConfigError, POSTED_DATA_BYTES, POSTED_MAX, is_posted};
+use rules::{ConfigError, POSTED_DATA_BYTES, POSTED_MAX, is_posted, shown};
 
 use crate::Refusal;
 use crate::fields::Fields;
@@ -14,12 +14,13 @@ pub fn posted_events(body: &[u8]) -> Result<Vec<EventBody>, Refusal> {
 }
 
 fn event(fields: &Fields<'_>) -> Result<EventBody, Refusal> {
-    let kind: EventKind =
-        fields.required("type", "a type of event that clients post, such as 'agent.tool_call'")?;
-    if !is_posted(kind) {
-        let allowed = "an 'agent.' type or 'cost.llm'; the service says the others itself".to_owned();
-        return Err(ConfigError { field: fields.path("type"), got: format!("'{kind}'"), allowed }.into());
-    }
+    let name = fields.required_text("type")?;
+    let kind = name.parse().ok().filter(|kind: &EventKind| is_posted(*kind)).ok_or_else(|| {
+        let posted = EventKind::ALL.iter().filter(|kind| is_posted(**kind)).map(|kind| kind.as_str());
+        let posted: Vec<&str> = posted.collect();
+        let allowed = format!("one of {}; the service says the others itself", posted.join(", "));
+        ConfigError { field: fields.path("type"), got: shown(&name), allowed }
+    })?;
     let run_id: RunId = fields.required("runId", "1 to 128 visible ASCII characters")?;
     let timestamp: Option<Timestamp> =
         fields.parsed("timestamp", "a time of RFC 3339, such as '2026-01-02T03:04:05.678Z'")?;

@@ -1,17 +1,16 @@
 //! Detached executions and terminals: their bodies, and the queries and headers about their output.
 
 use api::ExecuteRequest;
-use rules::{DetachedCommand, ExecuteInput, ExecuteRules, OutputPosition, QueryError, shown};
+use rules::{ConfigError, DetachedCommand, ExecuteInput, ExecuteRules, OutputPosition, QueryError, shown};
 
 use crate::bodies::{EXECUTE, execute_input, refused};
 use crate::fields::Fields;
-use crate::{FieldFault, FileQuery, Refusal, file_query};
+use crate::{FileQuery, Refusal, file_query};
 
 const DETACHED: &[&str] =
     &["command", "cwd", "env", "timeoutMs", "stdin", "autoResume", "detached", "openStdin"];
 const TERMINAL: &[&str] = &["cols", "rows", "command", "cwd", "env", "timeoutMs", "autoResume"];
 const SIGNAL: &[&str] = &["signal"];
-const LIMIT_DEFAULT: u64 = 20;
 const PLACE: &str = "the id of an event of the output, such as '512.0', or 'end'";
 
 /// A body of execute: for an answer at the command's end, or at once.
@@ -48,7 +47,7 @@ pub fn signal(body: &[u8]) -> Result<i32, Refusal> {
     signal_number(&name).ok_or_else(|| {
         let names: Vec<&str> = api::SIGNALS.iter().map(|(name, _)| *name).collect();
         let allowed = format!("one of {}", names.join(", "));
-        FieldFault::new("signal", shown(&name), allowed).into()
+        ConfigError { field: "signal".to_owned(), got: shown(&name), allowed }.into()
     })
 }
 
@@ -59,8 +58,7 @@ pub fn signal_number(name: &str) -> Option<i32> {
 
 /// The offset and the limit of a page of executions.
 pub fn page(query: Option<&str>) -> Result<(u64, u32), Refusal> {
-    let (offset, limit) = file_query(query)?.page_of(LIMIT_DEFAULT)?;
-    Ok((offset, limit))
+    file_query(query)?.page()
 }
 
 /// Where output is to begin.

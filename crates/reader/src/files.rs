@@ -11,7 +11,7 @@ use crate::{FieldFault, Refusal};
 const PATH_MAX: usize = 4095;
 /// The largest integer that every JSON client can hold: the answer repeats it.
 const OFFSET_MAX: u64 = (1 << 53) - 1;
-const LIMIT_DEFAULT: u32 = 100;
+const LIMIT_DEFAULT: u64 = 20;
 const LIMIT_MAX: u32 = 100;
 
 /// The parameters of an operation, percent-decoded.
@@ -105,12 +105,8 @@ impl FileQuery {
 
     /// The offset and the limit of a page.
     pub fn page(&self) -> Result<(u64, u32), Refusal> {
-        self.page_of(u64::from(LIMIT_DEFAULT))
-    }
-
-    pub(crate) fn page_of(&self, limit: u64) -> Result<(u64, u32), Refusal> {
         let offset = self.number("offset", 0, 0, OFFSET_MAX)?;
-        let limit = self.number("limit", limit, 1, u64::from(LIMIT_MAX))?;
+        let limit = self.number("limit", LIMIT_DEFAULT, 1, u64::from(LIMIT_MAX))?;
         Ok((offset, u32::try_from(limit).unwrap_or(LIMIT_MAX)))
     }
 
@@ -138,7 +134,10 @@ pub enum ByteRange {
 pub fn byte_range<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<ByteRange> {
     let mut values = values.into_iter();
     let only = std::str::from_utf8(values.next()?).ok()?;
-    let range = only.trim().strip_prefix("bytes=").filter(|_| values.next().is_none())?;
+    let (unit, range) = only.trim().split_once('=').filter(|_| values.next().is_none())?;
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return None;
+    }
     let (first, last) = range.trim().split_once('-')?;
     let number = |text: &str| {
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -2,8 +2,6 @@
 
 use crate::{Refusal, file_query};
 
-const LIMIT_DEFAULT: u64 = 20;
-
 /// Which images are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageQuery {
@@ -17,7 +15,7 @@ pub struct ImageQuery {
 pub fn images(query: Option<&str>) -> Result<ImageQuery, Refusal> {
     let query = file_query(query)?;
     let name = query.text("name", "the name of an image, in UTF-8")?.map(str::to_owned);
-    let (offset, limit) = query.page_of(LIMIT_DEFAULT)?;
+    let (offset, limit) = query.page()?;
     Ok(ImageQuery { name, limit, offset })
 }
 

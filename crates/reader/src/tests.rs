@@ -709,11 +709,16 @@ mod events {
             ),
             ("[1]", false, "[0] is the number 1; allowed is an object"),
             (r#"{"runId":"r"}"#, false, "type is missing"),
-            (r#"{"type":"agent.dancing","runId":"r"}"#, false, "type is the string 'agent.dancing'"),
+            (
+                r#"{"type":"agent.dancing","runId":"r"}"#,
+                true,
+                "type is 'agent.dancing'; allowed is one of agent.",
+            ),
+            (r#"{"type":7,"runId":"r"}"#, false, "type is the number 7"),
             (
                 r#"{"type":"exec.completed","runId":"r"}"#,
                 true,
-                "type is 'exec.completed'; allowed is an 'agent.'",
+                "type is 'exec.completed'; allowed is one of agent.",
             ),
             (&format!(r#"[{event},{{"type":"cost.llm"}}]"#), false, "[1].runId is missing"),
             (r#"{"type":"cost.llm","runId":"a b"}"#, false, "runId is the string 'a b'"),

@@ -137,7 +137,7 @@ async fn a_command_is_fed_signalled_and_cancelled_with_all_it_started() {
         .post(&of(&id, &trap, "/signal"), &signal("SIGNIFY"))
         .await
         .unwrap()
-        .error(400, "INVALID_REQUEST")
+        .error(400, "INVALID_CONFIG")
         .unwrap();
     client.post(&of(&id, &trap, "/signal"), &signal("SIGINT")).await.unwrap().is(200).unwrap();
     assert_eq!(ended(&client, &id, &trap).await["exitCode"], 9);

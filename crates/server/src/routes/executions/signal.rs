@@ -28,7 +28,7 @@ const BODY_MAX: usize = 4 << 10;
     request_body(content = SignalBody, description = "Unknown fields are ignored; one that is given twice, or is `null`, is an error."),
     responses(
         (status = 200, description = "It was sent. The execution.", body = api::ExecutionView),
-        (status = 400, description = "Malformed or wrongly typed, or no signal that can be sent: `INVALID_REQUEST`."),
+        (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. No signal that can be sent: `INVALID_CONFIG`."),
         (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. It has no such execution: `EXECUTION_NOT_FOUND`."),
         (status = 409, description = "The execution has ended: `EXECUTION_ENDED`. The sandbox is not `running`, and not to be resumed: `INVALID_STATE`."),
         (status = 413, description = "The body is larger than 4 KiB: `INVALID_REQUEST`."),

@@ -22,7 +22,7 @@ use crate::service::Service;
     params(
         ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
         ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/"),
-        ("limit" = Option<u32>, Query, description = "Entries a page; 100 where it is left out.", nullable = false, minimum = 1, maximum = 100),
+        ("limit" = Option<u32>, Query, description = "Entries a page; 20 where it is left out.", nullable = false, minimum = 1, maximum = 100),
         ("offset" = Option<u64>, Query, description = "Entries to skip; none where it is left out.", nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64),
         ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
     ),
