@@ -1,7 +1,7 @@
 //! What is told of an image that cannot be had.
 
 use api::ErrorCode;
-use image::{FailureKind, ImageError};
+use image::{Failure, FailureKind, ImageError};
 
 use super::ApiError;
 
@@ -23,7 +23,8 @@ impl From<ImageError> for ApiError {
                 rules::shown(name)
             )),
             ImageError::BadName { .. } | ImageError::BadSource { .. } => config(error.to_string()),
-            ImageError::AllFailed { failures, .. } => {
+            ImageError::AllFailed { name, failures } => {
+                let message = format!("image is {}, {}", rules::shown(name), why_not(failures));
                 // Another try helps where at least one source may answer otherwise by then.
                 let may_pass = failures.iter().any(|failure| match failure.kind {
                     FailureKind::Unreachable | FailureKind::Tool | FailureKind::Io => true,
@@ -32,13 +33,34 @@ impl From<ImageError> for ApiError {
                     | FailureKind::Refused
                     | FailureKind::TooBig => false,
                 });
-                if may_pass {
-                    ApiError::new(ErrorCode::ResourceExhausted, error.to_string()).retry_after(RETRY_AFTER_S)
+                // Paths and addresses are the operator's, and are found in the log.
+                let told = if may_pass {
+                    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_AFTER_S)
                 } else {
-                    config(error.to_string())
-                }
+                    config(format!("{message}; allowed is an image that can be had"))
+                };
+                told.with_cause(error)
             }
             ImageError::Store { .. } => ApiError::internal(&error),
         }
     }
+}
+
+/// In words that tell nothing of where images come from. What is wrong with several sources is told of each kind once.
+fn why_not(failures: &[Failure]) -> String {
+    let mut reasons: Vec<&str> = Vec::new();
+    for failure in failures {
+        let reason = match failure.kind {
+            FailureKind::Unreachable => "its source cannot be reached",
+            FailureKind::NotFound => "its source does not have it",
+            FailureKind::Denied => "its source does not give it to this server",
+            FailureKind::Refused => "what its source has is no image that can be taken",
+            FailureKind::TooBig => "it is larger than this server takes",
+            FailureKind::Tool | FailureKind::Io => "this server failed to make it",
+        };
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    if reasons.is_empty() { "it has no source".to_owned() } else { reasons.join(", or ") }
 }
