@@ -86,6 +86,12 @@ pub struct ExecutionQuery {
     /// End the standard input with what is written.
     pub close: bool,
     pub auto_resume: bool,
+    pub line_ends: bool,
+}
+
+/// Whether the events of a stream are to tell how lines end.
+pub fn line_ends(query: Option<&str>) -> Result<bool, Refusal> {
+    Ok(file_query(query)?.flag("lineEnds", false)?)
 }
 
 /// Reads the query of output, of attaching and of writing.
@@ -93,7 +99,7 @@ pub fn execution_query(query: Option<&str>) -> Result<ExecutionQuery, Refusal> {
     let query: FileQuery = file_query(query)?;
     let after = query.text("after", PLACE)?.map(|text| place(text, "after")).transpose()?;
     let (close, auto_resume) = (query.flag("close", false)?, query.flag("autoResume", true)?);
-    Ok(ExecutionQuery { after, close, auto_resume })
+    Ok(ExecutionQuery { after, close, auto_resume, line_ends: query.flag("lineEnds", false)? })
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use rules::{ConfigError, QueryError};
 pub use bodies::{create, network};
 pub use events::posted_events;
 pub use executions::{
-    Ask, ExecutionQuery, Place, ask, execution_query, page, place, signal, signal_number, terminal,
+    Ask, ExecutionQuery, Place, ask, execution_query, line_ends, page, place, signal, signal_number, terminal,
 };
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};

@@ -57,7 +57,7 @@ pub use idempotency::{
 pub use images::{ImageListing, image_is_listed};
 pub use keys::{BadKey, BadScopes, KeyText, Scope, Scopes};
 pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
-pub use lines::{LineSplitter, MAX_PIECE_BYTES};
+pub use lines::{LineEnd, LineSplitter, MAX_PIECE_BYTES};
 pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured};

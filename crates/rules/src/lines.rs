@@ -12,11 +12,36 @@ pub const MAX_PIECE_BYTES: usize = 64 * 1024;
 /// A longest piece and the `\r` that may belong to its line's end.
 const MAX_HELD_BYTES: usize = MAX_PIECE_BYTES + 1;
 
+/// How a piece ends in what the command wrote.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LineEnd {
+    /// With `\n`.
+    #[default]
+    Feed,
+    /// With `\r\n`.
+    ReturnFeed,
+    /// Not at all: its line goes on in the next piece, or the stream ended without one.
+    None,
+}
+
+impl LineEnd {
+    /// As events have it, where it is not the usual one.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Feed => None,
+            Self::ReturnFeed => Some("crlf"),
+            Self::None => Some("none"),
+        }
+    }
+}
+
 /// Splits one stream into lines.
 #[derive(Debug, Default)]
 pub struct LineSplitter {
     /// The part of the present line that came and was not handed out.
     held: Vec<u8>,
+    /// Of the piece that was handed out last.
+    end: LineEnd,
 }
 
 impl LineSplitter {
@@ -35,7 +60,9 @@ impl LineSplitter {
             let part = &window[..end.unwrap_or(window.len())];
             if self.held.is_empty() && end.is_some() && part.len() <= MAX_PIECE_BYTES {
                 *chunk = &chunk[part.len() + 1..];
-                return Some(lossy(without_cr(part).to_vec()));
+                let line = without_cr(part);
+                self.end = end_of(line, part);
+                return Some(lossy(line.to_vec()));
             }
             self.held.extend_from_slice(part);
             *chunk = &chunk[part.len()..];
@@ -45,6 +72,7 @@ impl LineSplitter {
             if end.is_some() {
                 *chunk = &chunk[1..];
                 let length = without_cr(&self.held).len();
+                self.end = end_of(&self.held[..length], &self.held);
                 self.held.truncate(length);
                 return Some(lossy(std::mem::take(&mut self.held)));
             }
@@ -59,6 +87,11 @@ impl LineSplitter {
         }
         let cut = cut_before(&self.held, MAX_PIECE_BYTES);
         Some(self.take(cut))
+    }
+
+    /// How the piece ends that was handed out last.
+    pub fn last_end(&self) -> LineEnd {
+        self.end
     }
 
     /// How many bytes came and were not handed out.
@@ -77,6 +110,7 @@ impl LineSplitter {
     }
 
     fn take(&mut self, cut: usize) -> String {
+        self.end = LineEnd::None;
         let rest = self.held.split_off(cut);
         lossy(std::mem::replace(&mut self.held, rest))
     }
@@ -84,6 +118,11 @@ impl LineSplitter {
 
 fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Of a line that was cut off the front of what stood before the `\n`.
+fn end_of(line: &[u8], before: &[u8]) -> LineEnd {
+    if line.len() < before.len() { LineEnd::ReturnFeed } else { LineEnd::Feed }
 }
 
 #[cfg(test)]
@@ -161,6 +200,39 @@ mod tests {
         }
     }
 
+    /// With its ends every piece stands as it was written.
+    fn joined(chunks: &[&[u8]]) -> String {
+        let (mut splitter, mut all) = (LineSplitter::new(), String::new());
+        let end = |splitter: &LineSplitter| match splitter.last_end() {
+            LineEnd::Feed => "\n",
+            LineEnd::ReturnFeed => "\r\n",
+            LineEnd::None => "",
+        };
+        for mut chunk in chunks.iter().copied() {
+            while let Some(piece) = splitter.next_piece(&mut chunk) {
+                all.push_str(&piece);
+                all.push_str(end(&splitter));
+            }
+        }
+        while let Some(piece) = splitter.next_rest() {
+            all.push_str(&piece);
+            all.push_str(end(&splitter));
+        }
+        all
+    }
+
+    #[test]
+    fn ends_are_told_as_they_were_written() {
+        let long = "x".repeat(MAX_PIECE_BYTES);
+        for text in
+            ["a\nb", "a\r\nb\rc\r", "\n\r\n\r\r\n", "", &long, &format!("{long}y\r\n{long}\r\n{long}\r")]
+        {
+            let halves = text.as_bytes().split_at(text.len() / 2);
+            assert_eq!(joined(&[text.as_bytes()]), text);
+            assert_eq!(joined(&[halves.0, halves.1]), text);
+        }
+    }
+
     fn naive(all: &[u8]) -> Vec<String> {
         let mut pieces = Vec::new();
         let mut rest = all;
@@ -203,6 +275,10 @@ mod tests {
                 let (chunk, after) = rest.split_at((*cut).min(rest.len()));
                 chunks.push(chunk);
                 rest = after;
+            }
+            // What is no text does not come out as it went in.
+            if std::str::from_utf8(&all).is_ok() {
+                prop_assert_eq!(joined(&chunks).into_bytes(), all.clone());
             }
             let pieces = split(&chunks);
             prop_assert!(pieces.iter().all(|piece| piece.len() <= 3 * MAX_PIECE_BYTES));

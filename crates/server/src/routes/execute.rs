@@ -44,7 +44,8 @@ const LARGE: usize = 256 << 10;
         ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
             description = "As with create; for answers that are not streams. A command under a key is not ended when its client goes away.",
             example = "8e03978e-40d5-43dd-bc93-6894a57f9324"),
-        ("X-Run-Id" = inline(Option<RunId>), Header, nullable = false, description = "The run that the command's events belong to.")
+        ("X-Run-Id" = inline(Option<RunId>), Header, nullable = false, description = "The run that the command's events belong to."),
+        ("lineEnds" = Option<bool>, Query, nullable = false, description = "`true` for a stream from which output can be put together byte for byte: an event whose line did not end with a line feed has the field `end` behind its data, which is `none` for a piece that goes on in the next event and for a last line without an end, and `crlf`. Each line feed within the data was a carriage return.")
     ),
     request_body(content = Body, description = "Only `command` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
         example = json!({"command": "echo hello", "cwd": "/workspace", "env": {"GREETING": "hi"}, "timeoutMs": 60000})),
@@ -82,10 +83,11 @@ pub async fn execute(
         id: named.id.clone(),
         run_id: named.run_id()?,
     };
+    let line_ends = reader::line_ends(parts.uri.query())?;
     // The answer of a stream is not kept, and a detached command has none here.
     if wants_stream && let Ask::Attached(request) = order.read(&body)? {
         let execution = order.start(request).await?;
-        return Ok(stream::response(execution.streamed(), request_id, service.stopping.clone()));
+        return Ok(stream::response(execution.streamed(), line_ends, request_id, service.stopping.clone()));
     }
     let key = named.key()?;
     let asked = body.clone();

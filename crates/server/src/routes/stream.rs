@@ -27,13 +27,19 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const COMMENT: &[u8] = b": still running\n\n";
 const RETRY_AFTER_S: u64 = 5;
 
-/// The streaming answer to a command that was let in.
-pub fn response(execution: Execution, request_id: RequestId, stopping: CancellationToken) -> Response {
+/// The streaming answer to a command that was let in. With `line_ends` its events tell how their lines end.
+pub fn response(
+    execution: Execution,
+    line_ends: bool,
+    request_id: RequestId,
+    stopping: CancellationToken,
+) -> Response {
     let events = Events {
         execution: Some(execution),
         unsplit: None,
         stdout: LineSplitter::new(),
         stderr: LineSplitter::new(),
+        line_ends,
         request_id,
         stopping,
     };
@@ -63,6 +69,8 @@ struct Events {
     unsplit: Option<(Channel, Bytes)>,
     stdout: LineSplitter,
     stderr: LineSplitter,
+    /// Whether events tell how their lines end.
+    line_ends: bool,
     request_id: RequestId,
     stopping: CancellationToken,
 }
@@ -122,7 +130,7 @@ impl Events {
         let mut left = &bytes[..];
         while chunk.len() < CHUNK_BYTES {
             let Some(line) = self.splitter(channel).next_piece(&mut left) else { return };
-            write_event(chunk, channel.name(), &line);
+            self.write_line(chunk, channel, &line);
         }
         let used = bytes.len() - left.len();
         self.unsplit = Some((channel, bytes.slice(used..)));
@@ -131,9 +139,15 @@ impl Events {
     fn write_rests(&mut self, chunk: &mut BytesMut) {
         for channel in [Channel::Stdout, Channel::Stderr] {
             while let Some(piece) = self.splitter(channel).next_rest() {
-                write_event(chunk, channel.name(), &piece);
+                self.write_line(chunk, channel, &piece);
             }
         }
+    }
+
+    /// The one that was split off last.
+    fn write_line(&mut self, chunk: &mut BytesMut, channel: Channel, line: &str) {
+        let end = self.splitter(channel).last_end().name().filter(|_| self.line_ends);
+        write_event(chunk, channel.name(), line, end);
     }
 
     fn end(&mut self, chunk: &mut BytesMut, finished: &Finished) {
@@ -141,7 +155,7 @@ impl Events {
         if let Some(note) = &finished.outcome.stderr_note {
             let mut note = note.as_bytes();
             while let Some(line) = self.stderr.next_piece(&mut note) {
-                write_event(chunk, Channel::Stderr.name(), &line);
+                self.write_line(chunk, Channel::Stderr, &line);
             }
         }
         self.write_rests(chunk);
@@ -151,7 +165,7 @@ impl Events {
             signal: finished.outcome.signal.as_deref().map(str::to_owned),
         };
         // A struct of numbers and text has a JSON.
-        write_event(chunk, "done", &serde_json::to_string(&done).unwrap_or_default());
+        write_event(chunk, "done", &serde_json::to_string(&done).unwrap_or_default(), None);
     }
 
     /// Ends the command as well, if it still runs.
@@ -167,7 +181,7 @@ impl Events {
             details: error.details.clone(),
             request_id: self.request_id.0.to_string(),
         };
-        write_event(chunk, "error", &serde_json::to_string(&object).unwrap_or_default());
+        write_event(chunk, "error", &serde_json::to_string(&object).unwrap_or_default(), None);
     }
 }
 
@@ -186,12 +200,16 @@ fn stopping() -> ApiError {
 }
 
 /// A carriage return ends a line of a stream, so it begins another `data:` line: the client reads a line feed in its place.
-fn write_event(chunk: &mut BytesMut, name: &str, data: &str) {
+fn write_event(chunk: &mut BytesMut, name: &str, data: &str, end: Option<&str>) {
     chunk.extend_from_slice(b"event: ");
     chunk.extend_from_slice(name.as_bytes());
     for line in data.split('\r') {
         chunk.extend_from_slice(b"\ndata: ");
         chunk.extend_from_slice(line.as_bytes());
+    }
+    if let Some(end) = end {
+        chunk.extend_from_slice(b"\nend: ");
+        chunk.extend_from_slice(end.as_bytes());
     }
     chunk.extend_from_slice(b"\n\n");
 }

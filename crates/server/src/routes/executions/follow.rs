@@ -36,18 +36,21 @@ const END: &str = "end";
 pub struct Begin {
     pub reader: OutputReader,
     pub from: OutputPosition,
+    /// Events tell how their lines end.
+    pub line_ends: bool,
     pub key_id: Arc<str>,
     pub request_id: RequestId,
 }
 
 /// The stream.
 pub fn response(service: Arc<Service>, begin: Begin) -> Response {
-    let Begin { reader, from, key_id, request_id } = begin;
+    let Begin { reader, from, line_ends, key_id, request_id } = begin;
     let following = Following {
         service,
         key_id,
         request_id,
         reader,
+        line_ends,
         unsplit: None,
         stdout: Line { splitter: LineSplitter::new(), read: from.stdout },
         stderr: Line { splitter: LineSplitter::new(), read: from.stderr },
@@ -71,6 +74,7 @@ struct Following {
     key_id: Arc<str>,
     request_id: RequestId,
     reader: OutputReader,
+    line_ends: bool,
     /// Output that came and is not split into lines yet.
     unsplit: Option<(Channel, Bytes)>,
     stdout: Line,
@@ -172,7 +176,7 @@ impl Following {
             let piece = line.splitter.next_piece(&mut left);
             line.read += (before - left.len()) as u64;
             let Some(piece) = piece else { return };
-            write_event(chunk, &self.place().to_string(), name(channel), &piece);
+            self.write_line(chunk, channel, &piece);
         }
         let used = bytes.len() - left.len();
         self.unsplit = Some((channel, bytes.slice(used..)));
@@ -182,9 +186,15 @@ impl Following {
     fn write_rests(&mut self, chunk: &mut BytesMut) {
         for channel in [Channel::Stdout, Channel::Stderr] {
             while let Some(piece) = self.line(channel).splitter.next_rest() {
-                write_event(chunk, &self.place().to_string(), name(channel), &piece);
+                self.write_line(chunk, channel, &piece);
             }
         }
+    }
+
+    /// The one that was split off last.
+    fn write_line(&mut self, chunk: &mut BytesMut, channel: Channel, line: &str) {
+        let end = self.line(channel).splitter.last_end().name().filter(|_| self.line_ends);
+        write_event(chunk, &self.place().to_string(), name(channel), line, end);
     }
 
     /// What was between is not kept any more.
@@ -196,7 +206,7 @@ impl Following {
             "stderr": position.stderr.saturating_sub(at.stderr),
         });
         (self.stdout.read, self.stderr.read) = (position.stdout, position.stderr);
-        write_event(chunk, &position.to_string(), "dropped", &missing.to_string());
+        write_event(chunk, &position.to_string(), "dropped", &missing.to_string(), None);
     }
 
     fn end(&mut self, chunk: &mut BytesMut, status: ExecutionStatus) {
@@ -214,7 +224,7 @@ impl Following {
             signal: status.signal,
         };
         // A struct of numbers and text has a JSON.
-        write_event(chunk, END, "done", &serde_json::to_string(&done).unwrap_or_default());
+        write_event(chunk, END, "done", &serde_json::to_string(&done).unwrap_or_default(), None);
     }
 
     /// The execution goes on: what is held of a line comes with the next stream.
@@ -235,7 +245,7 @@ impl Following {
             request_id,
         };
         let id = id.map_or_else(|| self.place().to_string(), str::to_owned);
-        write_event(chunk, &id, "error", &serde_json::to_string(&object).unwrap_or_default());
+        write_event(chunk, &id, "error", &serde_json::to_string(&object).unwrap_or_default(), None);
     }
 }
 
@@ -253,13 +263,17 @@ fn stopping() -> ApiError {
 }
 
 /// A carriage return ends a line of a stream, so it begins another `data:` line: the client reads a line feed in its place.
-fn write_event(chunk: &mut BytesMut, id: &str, name: &str, data: &str) {
+fn write_event(chunk: &mut BytesMut, id: &str, name: &str, data: &str, end: Option<&str>) {
     for part in ["id: ", id, "\nevent: ", name] {
         chunk.extend_from_slice(part.as_bytes());
     }
     for line in data.split('\r') {
         chunk.extend_from_slice(b"\ndata: ");
         chunk.extend_from_slice(line.as_bytes());
+    }
+    if let Some(end) = end {
+        chunk.extend_from_slice(b"\nend: ");
+        chunk.extend_from_slice(end.as_bytes());
     }
     chunk.extend_from_slice(b"\n\n");
 }

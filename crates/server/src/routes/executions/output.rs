@@ -35,7 +35,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
         ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
         ("execution" = api::ExecutionId, Path, description = "Id of the execution."),
         ("after" = inline(Option<api::OutputPlace>), Query, nullable = false, description = "Only what follows this id of an event, or this `next` or `outputEnd`."),
-        ("Last-Event-ID" = inline(Option<api::OutputPlace>), Header, nullable = false, description = "As `after`, which it goes over.")
+        ("Last-Event-ID" = inline(Option<api::OutputPlace>), Header, nullable = false, description = "As `after`, which it goes over."),
+        ("lineEnds" = Option<bool>, Query, nullable = false, description = "`true` for a stream that tells how lines end, as that of execute does.")
     ),
     responses(
         (status = 200, description = "What there is, or the stream.",
@@ -53,9 +54,10 @@ pub async fn output(
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, request.uri()).await?;
     let status = asked.status().await?;
+    let query = reader::execution_query(request.uri().query())?;
     let (place, field) = match last_seen(request.headers())? {
         Some(place) => (Some(place), "Last-Event-ID"),
-        None => (reader::execution_query(request.uri().query())?.after, "after"),
+        None => (query.after, "after"),
     };
     let is_stream = reader::wants_stream(read::values(request.headers(), header::ACCEPT));
     let from = match place {
@@ -73,7 +75,8 @@ pub async fn output(
     }
     let reader = asked.service.engine.follow(&asked.account, &asked.id, &asked.execution, from).await;
     let reader = reader.map_err(|error| asked.fault(error))?;
-    Ok(follow::response(asked.service, Begin { reader, from, key_id: caller.key_id, request_id }))
+    let begin = Begin { reader, from, line_ends: query.line_ends, key_id: caller.key_id, request_id };
+    Ok(follow::response(asked.service, begin))
 }
 
 fn last_seen(headers: &HeaderMap) -> Result<Option<Place>, ApiError> {

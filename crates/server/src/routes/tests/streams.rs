@@ -165,3 +165,21 @@ async fn a_sandbox_that_dies_under_a_command_is_an_error_event() {
     let object: Value = serde_json::from_str(data).unwrap();
     assert_eq!((name.as_str(), &object["code"]), ("error", &json!("EXECUTION_ERROR")));
 }
+
+#[tokio::test]
+async fn ends_of_lines_are_told_to_who_asks() {
+    let world = World::new().await;
+    let id = world.create().await;
+    let body = json!({"command": "cat", "stdin": "a\r\nb\nc"}).to_string();
+    let asked = async |query: &str| {
+        let mut asked = json_request(&format!("/v1/sandboxes/{id}/execute{query}"), body.clone());
+        asked.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+        world.ask(asked).await
+    };
+    let answer = asked("?lineEnds=true").await;
+    let (lines, _) = answer.text.split_once("event: done\n").unwrap();
+    let told = ["a\nend: crlf", "b", "c\nend: none"].map(|data| format!("event: stdout\ndata: {data}\n\n"));
+    assert_eq!(lines, told.concat());
+    assert!(!asked("").await.text.contains("end: "));
+    assert_eq!(asked("?lineEnds=2").await.status, StatusCode::BAD_REQUEST);
+}
