@@ -53,6 +53,7 @@ pub struct Execute {
     sandbox: Sandbox,
     body: ExecuteBody,
     pub(crate) open_stdin: bool,
+    line_ends: bool,
     key: Key,
 }
 
@@ -65,7 +66,7 @@ enum Key {
 impl Execute {
     fn new(sandbox: Sandbox, command: String) -> Self {
         let body = ExecuteBody { command, ..ExecuteBody::default() };
-        Self { sandbox, body, open_stdin: false, key: Key::Made }
+        Self { sandbox, body, open_stdin: false, line_ends: false, key: Key::Made }
     }
 
     /// What was asked for, for whoever asks for it in another way; and the key to send it under.
@@ -174,6 +175,24 @@ impl Execute {
         self
     }
 
+    /// Its [stream](Self::stream) has lines with the ends that the command wrote: `\n`, `\r\n`, or none where a long line goes on in
+    /// what comes next, and where the output ended without one. Put together they are what it wrote, with U+FFFD for what is no UTF-8.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use client::Output;
+    /// use futures_util::TryStreamExt;
+    /// let mut output = sandbox.execute("cat").stdin("one\ntwo").with_line_ends().stream().await?;
+    /// assert_eq!(output.try_next().await?, Some(Output::Stdout("one\n".into())));
+    /// assert_eq!(output.try_next().await?, Some(Output::Stdout("two".into())));
+    /// # Ok(()) });
+    /// ```
+    pub fn with_line_ends(mut self) -> Self {
+        self.line_ends = true;
+        self
+    }
+
     /// Starts it, and answers once the service has. Dropping the stream kills the command.
     ///
     /// ```
@@ -193,11 +212,12 @@ impl Execute {
     /// # Ok(()) });
     /// ```
     pub async fn stream(self) -> Result<OutputStream> {
-        let call = self.call(Safety::OnlyUnstarted)?.accept("text/event-stream");
-        let (sandbox, command) = (self.sandbox, shown(&self.body.command));
+        let what = if self.line_ends { "/execute?lineEnds=true" } else { "/execute" };
+        let call = self.call(what, Safety::OnlyUnstarted)?.accept("text/event-stream");
+        let (sandbox, command, line_ends) = (self.sandbox, shown(&self.body.command), self.line_ends);
         sandbox.note(EventKind::ExecStarted, &[("command", command.clone())]);
         match sandbox.stream(call).await {
-            Ok(response) => Ok(OutputStream::new(response, sandbox, command)),
+            Ok(response) => Ok(OutputStream::new(response, line_ends, sandbox, command)),
             Err(error) => Err(failed(&sandbox, command, error)),
         }
     }
@@ -206,9 +226,9 @@ impl Execute {
         let limit = Duration::from_millis(self.body.timeout_ms.unwrap_or(TIMEOUT_MS));
         let transport = self.sandbox.client().transport();
         let call = match &self.key {
-            Key::Made => self.call(Safety::Command)?.key(&ids::made("key_"))?,
-            Key::Given(key) => self.call(Safety::Command)?.key(key)?,
-            Key::None => self.call(Safety::OnlyUnstarted)?,
+            Key::Made => self.call("/execute", Safety::Command)?.key(&ids::made("key_"))?,
+            Key::Given(key) => self.call("/execute", Safety::Command)?.key(key)?,
+            Key::None => self.call("/execute", Safety::OnlyUnstarted)?,
         };
         let call = call.timeout(limit.saturating_add(transport.timeout()));
         let (sandbox, command) = (&self.sandbox, shown(&self.body.command));
@@ -222,8 +242,8 @@ impl Execute {
         Ok(result)
     }
 
-    fn call(&self, safety: Safety) -> Result<Call> {
-        Call::new(Method::POST, self.sandbox.path("/execute"), safety).json(&self.body)
+    fn call(&self, what: &str, safety: Safety) -> Result<Call> {
+        Call::new(Method::POST, self.sandbox.path(what), safety).json(&self.body)
     }
 }
 

@@ -42,9 +42,9 @@ pub struct Following {
 type Place = Arc<Mutex<Option<String>>>;
 
 impl Following {
-    pub(crate) fn new(execution: Detached, place: Option<String>) -> Self {
+    pub(crate) fn new(execution: Detached, place: Option<String>, line_ends: bool) -> Self {
         let place: Place = Arc::new(Mutex::new(place));
-        let begin = State { execution, place: Arc::clone(&place), source: None, over: false };
+        let begin = State { execution, line_ends, place: Arc::clone(&place), source: None, over: false };
         let events = try_unfold(begin, |mut state| async move {
             let output = state.next().await?;
             Ok(output.map(|output| (output, state)))
@@ -81,7 +81,24 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow(&self) -> Following {
-        Following::new(self.clone(), None)
+        Following::new(self.clone(), None, false)
+    }
+
+    /// As [`follow`](Self::follow), but its lines have the ends that the command wrote: `\n`, `\r\n`, or none where a long line goes on
+    /// in what comes next, and where the output ended without one. Put together they are what it wrote, with U+FFFD for what is no
+    /// UTF-8.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// let command = sandbox.execute("cat").stdin("no end").detached().await?;
+    /// let mut output = command.follow_with_line_ends();
+    /// assert_eq!(output.try_next().await?, Some(client::Output::Stdout("no end".into())));
+    /// # Ok(()) });
+    /// ```
+    pub fn follow_with_line_ends(&self) -> Following {
+        Following::new(self.clone(), None, true)
     }
 
     /// As [`follow`](Self::follow), behind a [place](Following::place) that somebody came to before.
@@ -98,7 +115,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow_from(&self, place: impl Into<String>) -> Following {
-        Following::new(self.clone(), Some(place.into()))
+        Following::new(self.clone(), Some(place.into()), false)
     }
 }
 
@@ -112,6 +129,7 @@ impl Stream for Following {
 
 struct State {
     execution: Detached,
+    line_ends: bool,
     place: Place,
     source: Option<Source>,
     over: bool,
@@ -151,7 +169,7 @@ impl State {
             let event = event.ok_or_else(|| Error::network("the stream ended before the execution did"))?;
             let id = event.id.clone();
             // An error that will pass tells of no output: the place stays.
-            let Some(output) = understood(event)? else { continue };
+            let Some(output) = understood(event, self.line_ends)? else { continue };
             self.over = matches!(output, Output::Done(_));
             *self.place.lock().unwrap_or_else(PoisonError::into_inner) = id;
             return Ok(Some(output));
@@ -161,7 +179,8 @@ impl State {
     /// Nothing where there is no more.
     async fn open(&mut self) -> Result<Option<Source>> {
         let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut call = Call::get(self.execution.path("/output")).accept("text/event-stream");
+        let what = if self.line_ends { "/output?lineEnds=true" } else { "/output" };
+        let mut call = Call::get(self.execution.path(what)).accept("text/event-stream");
         if let Some(place) = &place {
             call = call.after(place)?;
         }

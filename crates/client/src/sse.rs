@@ -6,6 +6,8 @@ use std::fmt;
 
 /// Far above the 64 KiB of a line of output, also where each byte became a U+FFFD.
 const LONGEST: usize = 4 << 20;
+/// What it may say is one word.
+const LONGEST_END: usize = 64;
 
 /// One event.
 ///
@@ -16,7 +18,7 @@ const LONGEST: usize = 4 << 20;
 /// Parser::new().push(b"id: 7\nevent: stdout\ndata: one\ndata: two\n\n", &mut events)?;
 /// assert_eq!(
 ///     events[0],
-///     Event { name: "stdout".into(), data: "one\ntwo".into(), id: Some("7".into()) },
+///     Event { name: "stdout".into(), data: "one\ntwo".into(), id: Some("7".into()), end: None },
 /// );
 /// # Ok::<(), client::sse::TooLong>(())
 /// ```
@@ -28,6 +30,8 @@ pub struct Event {
     pub data: String,
     /// For `Last-Event-ID`: the last id that came, with this event or before it.
     pub id: Option<String>,
+    /// A field of this service, where it was asked for: how a line ends that does not end as others do.
+    pub end: Option<String>,
 }
 
 /// An event that does not end within 4 MiB.
@@ -70,6 +74,7 @@ pub struct Parser {
     name: String,
     data: String,
     has_data: bool,
+    end: Option<String>,
     /// Of the event that is being read, or of the last one.
     id: Option<String>,
     /// Of the last event that came whole.
@@ -158,6 +163,9 @@ impl Parser {
                 self.data.push_str(&String::from_utf8_lossy(value));
             }
             b"id" if !value.contains(&0) => self.id = Some(String::from_utf8_lossy(value).into_owned()),
+            b"end" if value.len() <= LONGEST_END => {
+                self.end = Some(String::from_utf8_lossy(value).into_owned());
+            }
             // A comment, `retry`, or what a later version brings.
             _ => {}
         }
@@ -166,11 +174,12 @@ impl Parser {
     fn end_event(&mut self, to: &mut VecDeque<Event>) {
         self.last_id.clone_from(&self.id);
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+        let end = self.end.take();
         if !std::mem::take(&mut self.has_data) {
             return;
         }
         let name = if name.is_empty() { "message".to_owned() } else { name };
-        to.push_back(Event { name, data, id: self.id.clone() });
+        to.push_back(Event { name, data, id: self.id.clone(), end });
     }
 }
 
@@ -187,7 +196,7 @@ mod tests {
     }
 
     fn event(name: &str, data: &str, id: Option<&str>) -> Event {
-        Event { name: name.into(), data: data.into(), id: id.map(str::to_owned) }
+        Event { name: name.into(), data: data.into(), id: id.map(str::to_owned), end: None }
     }
 
     #[test]

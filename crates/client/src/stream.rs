@@ -37,9 +37,9 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// A line of standard output, without its end.
+    /// A line of standard output, without its end if nobody asked [for it](crate::Execute::with_line_ends).
     Stdout(String),
-    /// A line of standard error, without its end.
+    /// A line of standard error, likewise.
     Stderr(String),
     /// So many bytes of output are not kept any more; only a detached execution's stream has it.
     Dropped(u64),
@@ -62,9 +62,14 @@ pub struct OutputStream {
 }
 
 impl OutputStream {
-    pub(crate) fn new(response: Response<Incoming>, sandbox: Sandbox, command: Value) -> Self {
+    pub(crate) fn new(
+        response: Response<Incoming>,
+        line_ends: bool,
+        sandbox: Sandbox,
+        command: Value,
+    ) -> Self {
         let request_id = request_id(response.headers());
-        let reading = Reading { source: Source::new(response), bytes: 0, over: false };
+        let reading = Reading { source: Source::new(response), line_ends, bytes: 0, over: false };
         let begin = (reading, sandbox, command);
         let events = try_unfold(begin, |(mut reading, sandbox, command)| async move {
             match reading.next().await {
@@ -129,6 +134,7 @@ fn broken_off() -> Error {
 
 struct Reading {
     source: Source,
+    line_ends: bool,
     /// Of output, told so far.
     bytes: u64,
     over: bool,
@@ -141,9 +147,11 @@ impl Reading {
         }
         loop {
             let event = self.source.next().await?.ok_or_else(broken_off)?;
-            if let Some(output) = understood(event)? {
+            if let Some(output) = understood(event, self.line_ends)? {
                 match &output {
-                    Output::Stdout(line) | Output::Stderr(line) => self.bytes += line.len() as u64 + 1,
+                    Output::Stdout(line) | Output::Stderr(line) => {
+                        self.bytes += line.len() as u64 + u64::from(!self.line_ends);
+                    }
                     Output::Dropped(_) => {}
                     Output::Done(_) => self.over = true,
                 }
@@ -187,10 +195,10 @@ impl Source {
 }
 
 /// `None` for a kind of event that this version does not know.
-pub fn understood(event: Event) -> Result<Option<Output>> {
+pub fn understood(event: Event, line_ends: bool) -> Result<Option<Output>> {
     match event.name.as_str() {
-        "stdout" => Ok(Some(Output::Stdout(event.data))),
-        "stderr" => Ok(Some(Output::Stderr(event.data))),
+        "stdout" => Ok(Some(Output::Stdout(line(event, line_ends)))),
+        "stderr" => Ok(Some(Output::Stderr(line(event, line_ends)))),
         "dropped" => {
             let count: Dropped = serde_json::from_str(&event.data).unwrap_or_default();
             Ok(Some(Output::Dropped(count.stdout.saturating_add(count.stderr))))
@@ -207,6 +215,20 @@ pub fn understood(event: Event) -> Result<Option<Output>> {
         })),
         _ => Ok(None),
     }
+}
+
+/// With its end, as the command wrote it: where there is a line feed within the event, the command wrote a carriage return.
+fn line(event: Event, with_end: bool) -> String {
+    if !with_end {
+        return event.data;
+    }
+    let mut line = if event.data.contains('\n') { event.data.replace('\n', "\r") } else { event.data };
+    line.push_str(match event.end.as_deref() {
+        Some("none") => "",
+        Some("crlf") => "\r\n",
+        _ => "\n",
+    });
+    line
 }
 
 #[derive(Default, serde::Deserialize)]
