@@ -1,6 +1,8 @@
 //! The program `sbx` as a person and as a script use it, on a real service.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "sbx/bytes.rs"]
+mod bytes;
 #[path = "sbx/copies.rs"]
 mod copies;
 #[path = "sbx/events.rs"]
@@ -133,7 +135,7 @@ async fn a_run_prints_what_its_command_does_ends_like_it_and_leaves_nothing() {
     assert_eq!(code(&person.run(&["run", image, "-w", "/srv", "--", "exit 143"])), 143);
     assert_eq!(
         person.says(&["run", image, "-e", "A=it's", "--", "printf", "%s|", "$A", "a b", ""]),
-        "$A|a b||\n"
+        "$A|a b||"
     );
     assert_eq!(
         person.says(&["run", image, "-e", "A=it's", "-w", "/srv/x", "--", "echo $A; pwd"]),
@@ -273,7 +275,10 @@ async fn mistakes_are_told_with_what_helps() {
     wrong(&["exec", "sb_00000000", "--", "true"], &["SANDBOX_NOT_FOUND", "request req_", "sbx ls"]);
     wrong(&["run", "no-such:image", "--", "true"], &["no-such:image", "INVALID_CONFIG", "ubuntu:24.04"]);
     wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4, 8"]);
-    wrong(&["exec", "nonsense", "--", "true"], &["nonsense", "sb_"]);
+    wrong(&["exec", "nonsense", "--", "true"], &["nonsense", "as 'sbx create' prints it"]);
+    wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs SANDBOX' shows them"]);
+    wrong(&["exec", "--timeout", "0", "sb_00000000", "--", "true"], &["more than 0 and at most 24h"]);
+    wrong(&["exec", "--timeout", "6m", "--buffered", "sb_00000000", "--", "true"], &["5m at most"]);
     wrong(&["--url", "https://127.0.0.1:9", "ls"], &["127.0.0.1:9", "is the service running"]);
     wrong(&["--url", "http://a.example", "ls"], &["in the clear"]);
     wrong(&["--profile", "nowhere", "ls"], &["nowhere", "sbx login"]);

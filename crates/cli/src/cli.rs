@@ -5,10 +5,11 @@ mod more;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
-use more::volume;
 pub use more::{CpArguments, EventsArguments, KeyVerb, Volume};
+use more::{limit, volume};
 
 /// Isolated Linux sandboxes from a terminal.
 ///
@@ -157,13 +158,14 @@ pub struct CreateArguments {
 /// How a command is run.
 #[derive(Debug, Default, Args)]
 pub struct Running {
-    /// Feed our standard input, read to its end first, to the command
+    /// Feed our standard input to the command: text of up to 15 MiB is read to its end first; what is longer, or no text, is fed
+    /// while the command runs
     #[arg(long, short = 'i')]
     pub stdin: bool,
-    /// Kill the command after this time, such as 90s; 5m at most [default: 1m]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Kill the command after this time, such as 90s; 24h at most, with --buffered 5m [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = limit)]
     pub timeout: Option<Duration>,
-    /// Wait for its end and print exactly what it wrote, up to 16 MiB; without this its output comes line by line
+    /// Wait for its end and print what it wrote in one go, up to 16 MiB a stream; without this its output comes line by line
     #[arg(long)]
     pub buffered: bool,
 }
@@ -178,7 +180,7 @@ pub struct RunArguments {
     pub running: Running,
     /// Copy a directory or a file of yours in before the command begins; with :rw copy it back out when it has ended; may be
     /// repeated
-    #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = volume)]
+    #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
     /// One argument is a bash command line; several are a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]

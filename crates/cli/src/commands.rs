@@ -10,6 +10,7 @@ mod exec;
 mod expose;
 mod follow;
 mod images;
+mod input;
 mod inspect;
 mod key;
 mod lists;

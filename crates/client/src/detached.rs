@@ -1,5 +1,7 @@
 //! Commands that go on by themselves: started, come back to, and ended.
 
+use std::time::Duration;
+
 use api::{
     DetachedBody, ExecutionId, ExecutionList, ExecutionOutput, ExecutionView, SignalBody, StdinWritten,
 };
@@ -16,6 +18,8 @@ use crate::{Error, Result};
 
 /// The service's largest page.
 const PAGE: u64 = 100;
+/// No command lives longer.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Execute {
     /// Its standard input stays open, for [`Detached::write`]. Only for what is [`detached`](Self::detached).
@@ -247,7 +251,20 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn write(&self, bytes: impl Into<Bytes>) -> Result<()> {
-        self.written("/stdin", bytes.into()).await
+        self.written("/stdin", bytes.into(), None).await
+    }
+
+    /// As [`write`](Self::write), for as long as the command lives: one that reads nothing for a while takes no harm.
+    ///
+    /// ```
+    /// # client::fixture::run(async |client| {
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
+    /// cat.write_patiently(vec![0xff; 100]).await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn write_patiently(&self, bytes: impl Into<Bytes>) -> Result<()> {
+        self.written("/stdin", bytes.into(), Some(LONGEST)).await
     }
 
     /// Ends its standard input.
@@ -262,12 +279,15 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn close_stdin(&self) -> Result<()> {
-        self.written("/stdin?close=true", Bytes::new()).await
+        self.written("/stdin?close=true", Bytes::new(), None).await
     }
 
-    async fn written(&self, what: &str, bytes: Bytes) -> Result<()> {
-        let call = Call::new(Method::POST, self.path(what), Safety::OnlyUnstarted)
+    async fn written(&self, what: &str, bytes: Bytes, limit: Option<Duration>) -> Result<()> {
+        let mut call = Call::new(Method::POST, self.path(what), Safety::OnlyUnstarted)
             .payload(Payload::Whole(bytes), "application/octet-stream");
+        if let Some(limit) = limit {
+            call = call.timeout(limit);
+        }
         asked::<StdinWritten>(&self.sandbox, call).await.map(drop)
     }
 

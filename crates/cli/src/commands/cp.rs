@@ -26,7 +26,7 @@ pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<
     let work = async {
         let source = Source::find(from).await?;
         let (name, size) = source.shown();
-        let progress = Progress::new(name, size, arguments.quiet);
+        let progress = Progress::new(&name, size, arguments.quiet);
         let copied = source.copy(to, &progress).await;
         progress.done();
         copied
@@ -37,7 +37,7 @@ pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<
     };
     if json && !to_stdout {
         output::json(&json!({
-            "from": arguments.from, "to": arguments.to, "files": copied.files, "bytes": copied.bytes,
+            "from": arguments.from.to_string_lossy(), "to": arguments.to.to_string_lossy(), "files": copied.files, "bytes": copied.bytes,
         }))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! The same for several sandboxes, ports or keys: one that fails does not keep the next from its turn. What was done is one JSON
-//! document, whatever failed. Called by `pause`, `resume`, `rm`, `expose`, `unexpose` and `key revoke`.
+//! document, whatever failed. Called by `inspect`, `pause`, `resume`, `rm`, `expose`,
+//! `unexpose` and `key revoke`.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -11,7 +12,8 @@ use serde_json::Value;
 use crate::context::Failure;
 use crate::output;
 
-const OURS: u8 = 125;
+/// For what failed here, as in `main`.
+pub const OURS: u8 = 125;
 
 /// How it is told what was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,9 @@ use anyhow::Result;
 use client::Client;
 use serde_json::json;
 
-use super::follow::{Shown, input, prepared};
-use super::tended::{TIMEOUT, tended};
+use super::follow::{Shown, follow, prepared};
+use super::input::Input;
+use super::tended::{TIMEOUT, cancel, tended};
 use super::words;
 use crate::cli::ExecArguments;
 use crate::interrupt::Interrupt;
@@ -26,13 +27,29 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
     if arguments.no_resume {
         execute = execute.without_resume();
     }
+    let running = &arguments.running;
     let shown = if as_json { Shown::Json } else { Shown::AsItIs };
     let input = tokio::select! {
-        input = input(&arguments.running) => input?,
+        input = Input::read(running) => input?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
+    running.check(input.is_raw())?;
     if arguments.detach {
-        let started = prepared(execute, &arguments.running, input).detached().await?;
+        let (execute, raw) = prepared(execute, running, input);
+        let started = execute.detached().await?;
+        if let Some(raw) = raw {
+            let fed = tokio::select! {
+                fed = raw.feed(&started) => fed.map(|()| None),
+                code = interrupt.first() => Ok(Some(ExitCode::from(code))),
+            };
+            // With half of its input it would wait for ever, and nobody knows its id.
+            if !matches!(fed, Ok(None)) {
+                cancel(&started).await;
+            }
+            if let Some(code) = fed? {
+                return Ok(code);
+            }
+        }
         if as_json {
             output::json(&json!({ "executionId": started.id(), "sandboxId": started.sandbox().id() }))?;
         } else {
@@ -40,6 +57,9 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let execute = prepared(execute.timeout(TIMEOUT), &arguments.running, input);
-    tended(execute, &arguments.running, shown, &interrupt).await
+    let (execute, raw) = prepared(execute.timeout(TIMEOUT), running, input);
+    if running.buffered {
+        return follow(execute, running, shown, &interrupt).await;
+    }
+    tended(execute, raw, shown, &interrupt).await
 }

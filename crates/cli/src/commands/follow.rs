@@ -1,19 +1,18 @@
-//! A command that is followed over its own request: its stdin, its output, its exit code, and Ctrl-C. Called by `run` and `exec`.
+//! A command that is followed over its own request: its output, its exit code, and Ctrl-C. Called by `run` and `exec`.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use client::{Execute, Output};
+use client::{Detached, Execute, Following, Output};
 use futures_util::{FutureExt, Stream, StreamExt};
 use serde_json::{Value, json};
 
+use super::input::{Input, Raw};
 use crate::cli::Running;
 use crate::interrupt::Interrupt;
 use crate::output::{self, note};
 
-/// The service's bound on a request, less room for the rest of it.
-const LONGEST_STDIN: u64 = 15 << 20;
 /// As shells have it for what could not be started.
 const NOT_STARTED: u8 = 126;
 const BY_SIGNAL: u8 = 128;
@@ -22,6 +21,7 @@ const BUFFER: usize = 64 << 10;
 /// How a command is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
+    /// As the command wrote it.
     AsItIs,
     /// A line of JSON each event.
     Json,
@@ -39,6 +39,7 @@ pub async fn follow(
         if running.buffered {
             whole(execute, shown).await
         } else {
+            let execute = if shown == Shown::AsItIs { execute.with_line_ends() } else { execute };
             printed(execute.stream().await?, shown).await
         }
     };
@@ -48,32 +49,12 @@ pub async fn follow(
     }
 }
 
-/// What is fed to the command: our standard input to its end, where that is asked for. It may be long in coming, so this comes
-/// before whatever has a time.
-pub async fn input(running: &Running) -> Result<Option<String>> {
-    if !running.stdin {
-        return Ok(None);
-    }
-    // A thread of its own: reading a terminal cannot be called off.
-    tokio::task::spawn_blocking(read_stdin).await.context("reading standard input")?.map(Some)
-}
-
-/// With its input, and its time if one was named.
-pub fn prepared(mut execute: Execute, running: &Running, input: Option<String>) -> Execute {
+/// With its input, and its time if one was named; and what is left to feed to it.
+pub fn prepared(mut execute: Execute, running: &Running, input: Input) -> (Execute, Option<Raw>) {
     if let Some(timeout) = running.timeout {
         execute = execute.timeout(timeout);
     }
-    if let Some(input) = input {
-        execute = execute.stdin(input);
-    }
-    execute
-}
-
-fn read_stdin() -> Result<String> {
-    let mut bytes = Vec::new();
-    io::stdin().take(LONGEST_STDIN + 1).read_to_end(&mut bytes).context("reading standard input")?;
-    ensure!(bytes.len() as u64 <= LONGEST_STDIN, "standard input has more than {LONGEST_STDIN} bytes");
-    String::from_utf8(bytes).context("standard input is not UTF-8, and the service takes text")
+    input.given_to(execute)
 }
 
 async fn whole(execute: Execute, shown: Shown) -> Result<ExitCode> {
@@ -86,6 +67,14 @@ async fn whole(execute: Execute, shown: Shown) -> Result<ExitCode> {
         }
     }
     Ok(ended(result.exit_code, result.signal.as_deref()))
+}
+
+/// What a detached command prints, as it is to be shown.
+pub fn followed(command: &Detached, shown: Shown) -> Following {
+    match shown {
+        Shown::AsItIs => command.follow_with_line_ends(),
+        Shown::Json => command.follow(),
+    }
 }
 
 /// Prints to the end, and says how it ended.
@@ -130,11 +119,11 @@ impl Printer {
         self.is_incomplete |= matches!(event, Output::Dropped(_));
         match (self.shown, event) {
             (Shown::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
-            (Shown::AsItIs, Output::Stdout(line)) => writeln!(self.out, "{line}")?,
-            (Shown::AsItIs, Output::Stderr(line)) => {
+            (Shown::AsItIs, Output::Stdout(piece)) => self.out.write_all(piece.as_bytes())?,
+            (Shown::AsItIs, Output::Stderr(piece)) => {
                 // In the order in which they came, where both are one terminal.
                 self.flush()?;
-                writeln!(io::stderr(), "{line}")?;
+                io::stderr().write_all(piece.as_bytes())?;
             }
             (Shown::AsItIs, Output::Dropped(bytes)) => {
                 self.flush()?;

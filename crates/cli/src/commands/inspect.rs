@@ -5,13 +5,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use client::Client;
 
-use crate::output;
+use super::each::{Done, Form, each};
 
 pub async fn inspect(client: &Client, ids: &[String]) -> Result<ExitCode> {
-    let mut views = Vec::with_capacity(ids.len());
-    for id in ids {
-        views.push(client.sandbox(id)?.refresh().await?);
-    }
-    output::json(&views)?;
-    Ok(ExitCode::SUCCESS)
+    each(ids, Form::Array, async |id: &String| {
+        let view = client.sandbox(id)?.refresh().await?;
+        Done::new(id, view).map(Some)
+    })
+    .await
 }

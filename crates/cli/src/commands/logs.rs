@@ -7,7 +7,7 @@ use anyhow::Result;
 use client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 use futures_util::StreamExt;
 
-use super::follow::{Printer, Shown};
+use super::follow::{Printer, Shown, followed};
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -66,8 +66,8 @@ async fn whole(execution: &Detached) -> Result<ExecutionOutput> {
 
 /// The command's end is no failure of ours.
 async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
-    let mut printer = Printer::new(if json { Shown::Json } else { Shown::AsItIs });
-    let mut output = execution.follow();
+    let shown = if json { Shown::Json } else { Shown::AsItIs };
+    let (mut printer, mut output) = (Printer::new(shown), followed(execution, shown));
     while let Some(event) = output.next().await {
         let event = event?;
         printer.print(&event)?;

@@ -9,12 +9,15 @@ use anyhow::Result;
 use client::{Client, Sandbox};
 use futures_util::future::try_join_all;
 
-use super::follow::{Shown, follow, input, prepared};
+use super::each::OURS;
+use super::follow::{Shown, follow, prepared};
+use super::input::Input;
 use super::made::{Made, Waiting, made, remove};
 use super::tended::{TIMEOUT, tended};
 use super::transfer::{Place, Source};
 use super::words;
 use crate::cli::{RunArguments, Volume};
+use crate::context::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
@@ -28,9 +31,10 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let input = tokio::select! {
-        input = input(&arguments.running) => input?,
+        input = Input::read(&arguments.running) => input?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
+    arguments.running.check(input.is_raw())?;
     let lifetime = lifetime(&arguments);
     let ask = || {
         let create = words::new(client, &arguments.image, &arguments.new)?;
@@ -59,7 +63,7 @@ async fn within(
     sandbox: &Sandbox,
     json: bool,
     arguments: &RunArguments,
-    input: Option<String>,
+    input: Input,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     let copies = try_join_all(arguments.volume.iter().map(|volume| copy_in(sandbox, volume)));
@@ -68,19 +72,37 @@ async fn within(
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     }
     let execute = sandbox.execute(words::line(&arguments.command)).timeout(TIMEOUT);
-    let execute = prepared(execute, &arguments.running, input);
+    let running = &arguments.running;
+    let (execute, raw) = prepared(execute, running, input);
     let shown = if json { Shown::Json } else { Shown::AsItIs };
-    // A person wants to interrupt the command in good order; a file or a program wants all that it prints.
-    let code = if std::io::stdout().is_terminal() {
-        tended(execute, &arguments.running, shown, interrupt).await?
+    // A person wants to interrupt the command in good order; a file or a program wants all that it prints. What is fed to it, and one
+    // that takes long, has to be a command that goes on by itself.
+    let detached = std::io::stdout().is_terminal() || raw.is_some() || running.is_long();
+    let code = if detached && !running.buffered {
+        tended(execute, raw, shown, interrupt).await?
     } else {
-        follow(execute, &arguments.running, shown, interrupt).await?
+        follow(execute, running, shown, interrupt).await?
     };
+    copied_out(sandbox, arguments, code, interrupt).await
+}
+
+/// One that fails does not keep the next from its turn. The command's own end counts more, where it was none in good order.
+async fn copied_out(
+    sandbox: &Sandbox,
+    arguments: &RunArguments,
+    mut code: ExitCode,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
     for volume in arguments.volume.iter().filter(|volume| volume.back) {
         tokio::select! {
             biased;
             _ = interrupt.first() => return Ok(code),
-            copied = copy_out(sandbox, volume) => copied?,
+            copied = copy_out(sandbox, volume) => if let Err(error) = copied {
+                Failure(&error).print();
+                if code == ExitCode::SUCCESS {
+                    code = ExitCode::from(OURS);
+                }
+            }
         }
     }
     Ok(code)
@@ -89,7 +111,7 @@ async fn within(
 async fn copy_in(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
     let source = Source::find(Place::Here(volume.local.clone())).await?;
     let (name, size) = source.shown();
-    let progress = Progress::new(name, size, false);
+    let progress = Progress::new(&name, size, false);
     let copied =
         source.unnamed().copy(Place::Inside(sandbox.files(), volume.inside.clone()), &progress).await;
     progress.done();
@@ -99,7 +121,7 @@ async fn copy_in(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
 async fn copy_out(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
     let source = Source::find(Place::Inside(sandbox.files(), volume.inside.clone())).await?;
     let (name, size) = source.shown();
-    let progress = Progress::new(name, size, false);
+    let progress = Progress::new(&name, size, false);
     let copied = source.unnamed().copy(Place::Here(volume.local.clone()), &progress).await;
     progress.done();
     copied.map(drop)

@@ -1,4 +1,5 @@
-//! A command that is followed to its end while somebody may interrupt it. Called by `exec`, and by `run` on a terminal.
+//! A command that is followed to its end while somebody may interrupt it. Called by `exec`, and by `run` on
+//! a terminal, or where its command takes long or is fed.
 //!
 //! It runs detached: so a lost connection is made again, and Ctrl-C interrupts the command, as it would here, instead of killing it.
 //! Nobody who reads slowly slows it, and the service keeps a bounded part of what was not read: a hole in it is a failure.
@@ -8,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use client::{Detached, Execute};
+use futures_util::future::{Either, select};
 
-use super::follow::{Shown, follow, printed};
-use crate::cli::Running;
+use super::follow::{Shown, followed, printed};
+use super::input::Raw;
 use crate::interrupt::{INTERRUPTED, Interrupt};
 use crate::output;
 
@@ -19,21 +21,18 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// For the end of a command that nobody follows any more. What comes after it, such as the end of its sandbox, has to have its time.
 const CANCEL: Duration = Duration::from_secs(1);
 
-/// Runs it, within the time that it was given: should this program be killed, the command ends by itself. The first Ctrl-C is the command's; at the second nobody waits for its end any more, and it is killed. One that is shown at
-/// its end alone is killed at the first.
+/// Runs it, within the time that it was given: should this program be killed, the command ends by itself. The first Ctrl-C is the
+/// command's; at the second nobody waits for its end any more, and it is killed. What it is fed it is fed meanwhile.
 pub async fn tended(
     execute: Execute,
-    running: &Running,
+    raw: Option<Raw>,
     shown: Shown,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    if running.buffered {
-        return follow(execute, running, shown, interrupt).await;
-    }
     let command = execute.detached().await?;
     interrupt.is_handled();
     let code = tokio::select! {
-        code = printed(command.follow(), shown) => code,
+        code = worked(&command, raw, shown) => code,
         code = interrupted(&command, interrupt) => {
             cancel(&command).await;
             return Ok(ExitCode::from(code));
@@ -45,8 +44,21 @@ pub async fn tended(
     code
 }
 
+/// To its end, and not until it has read all that it is fed: it may want no more.
+async fn worked(command: &Detached, raw: Option<Raw>, shown: Shown) -> Result<ExitCode> {
+    let printing = std::pin::pin!(printed(followed(command, shown), shown));
+    let Some(raw) = raw else { return printing.await };
+    match select(printing, std::pin::pin!(raw.feed(command))).await {
+        Either::Left((code, _)) => code,
+        Either::Right((fed, printing)) => {
+            fed?;
+            printing.await
+        }
+    }
+}
+
 /// Nobody sees how it ends, so it ends now. Where that fails its time ends it.
-async fn cancel(command: &Detached) {
+pub async fn cancel(command: &Detached) {
     let _ = tokio::time::timeout(CANCEL, command.cancel()).await;
 }
 

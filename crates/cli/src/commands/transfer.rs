@@ -1,6 +1,9 @@
 //! Files and directories between this machine and sandboxes, however they are named. Called by `cp` and `run`.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -14,21 +17,24 @@ use crate::progress::Progress;
 /// Where something is.
 pub enum Place {
     Here(PathBuf),
-    Inside(Files, String),
+    Inside(Files, PathBuf),
     /// Standard input or output.
     Stream,
 }
 
 impl Place {
     /// `SANDBOX:PATH`, `-`, or a path here; a path here that looks like the first is written with `./` in front.
-    pub fn parse(client: &Client, word: &str) -> Result<Self> {
+    pub fn parse(client: &Client, word: &OsStr) -> Result<Self> {
         if word == "-" {
             return Ok(Self::Stream);
         }
-        match word.split_once(':') {
-            Some((id, path)) if id.starts_with("sb_") => {
-                let path = if path.is_empty() { "." } else { path };
-                Ok(Self::Inside(client.sandbox(id)?.files(), path.to_owned()))
+        let bytes = word.as_bytes();
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
+            Some((id, path)) if id.starts_with(b"sb_") => {
+                let path = if path.is_empty() { b"." } else { path };
+                let files = client.sandbox(&String::from_utf8_lossy(id))?.files();
+                Ok(Self::Inside(files, OsStr::from_bytes(path).into()))
             }
             _ => Ok(Self::Here(word.into())),
         }
@@ -45,14 +51,14 @@ pub struct Copied {
 /// What there is to copy, opened.
 pub enum Source {
     File {
-        name: Option<String>,
+        name: Option<OsString>,
         size: Option<u64>,
         mode: Option<u32>,
         content: Content,
     },
     /// Without a name, only what is in it is copied.
     Directory {
-        name: Option<String>,
+        name: Option<OsString>,
         content: Content,
     },
 }
@@ -60,7 +66,7 @@ pub enum Source {
 pub enum Content {
     Here(PathBuf),
     Stdin,
-    Inside(Files, String),
+    Inside(Files, PathBuf),
 }
 
 impl Source {
@@ -70,11 +76,11 @@ impl Source {
             Place::Here(path) => {
                 let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
                 if found.is_dir() {
-                    let name = name(&path.to_string_lossy());
+                    let name = name(&path);
                     return Ok(Self::Directory { name, content: Content::Here(path) });
                 }
                 let size = found.is_file().then_some(found.len());
-                let (name, mode) = (name(&path.to_string_lossy()), Some(found.permissions().mode() & 0o777));
+                let (name, mode) = (name(&path), Some(found.permissions().mode() & 0o777));
                 Ok(Self::File { name, size, mode, content: Content::Here(path) })
             }
             Place::Inside(files, path) => {
@@ -91,11 +97,12 @@ impl Source {
     }
 
     /// For the progress bar.
-    pub fn shown(&self) -> (&str, Option<u64>) {
-        match self {
-            Self::File { name, size, .. } => (name.as_deref().unwrap_or("-"), *size),
-            Self::Directory { name, .. } => (name.as_deref().unwrap_or("."), None),
-        }
+    pub fn shown(&self) -> (Cow<'_, str>, Option<u64>) {
+        let (name, unnamed, size) = match self {
+            Self::File { name, size, .. } => (name, "-", *size),
+            Self::Directory { name, .. } => (name, ".", None),
+        };
+        (name.as_ref().map_or(unnamed.into(), |name| name.to_string_lossy()), size)
     }
 
     /// To stand at its place and not below it.
@@ -208,31 +215,39 @@ async fn print(mut stream: FileStream) -> Result<Copied> {
 }
 
 /// The last part of a path; none where only what is in a directory is meant.
-fn name(path: &str) -> Option<String> {
-    if path == "." || path == ".." || path.ends_with("/.") || path.ends_with("/..") {
+fn name(path: &Path) -> Option<OsString> {
+    let path = path.as_os_str().as_bytes();
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let last = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+    if matches!(&last(path)[..], b"." | b"..") {
         return None;
     }
-    path.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned)
+    Some(OsString::from_vec(last(&path[..end]))).filter(|name| !name.is_empty())
+}
+
+/// Said to be a directory.
+fn ends_with_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
 }
 
 /// A directory takes in what has a name.
-async fn inside(files: &Files, path: String, name: Option<&str>) -> Result<String> {
+async fn inside(files: &Files, path: PathBuf, name: Option<&OsStr>) -> Result<PathBuf> {
     let Some(name) = name else { return Ok(path) };
     let is_directory = match files.stat_target(&path).await {
         Ok(FileEntry { is_directory, .. }) => is_directory,
-        Err(error) if error.code() == Code::FileNotFound => path.ends_with('/'),
+        Err(error) if error.code() == Code::FileNotFound => ends_with_slash(&path),
         Err(error) => return Err(error.into()),
     };
-    Ok(match path.as_str() {
-        "." if is_directory => name.to_owned(),
-        path if is_directory => format!("{}/{name}", path.trim_end_matches('/')),
+    Ok(match path.as_os_str() {
+        here if is_directory && here == "." => name.into(),
+        _ if is_directory => path.join(name),
         _ => path,
     })
 }
 
-fn here(path: PathBuf, name: Option<&str>) -> PathBuf {
+fn here(path: PathBuf, name: Option<&OsStr>) -> PathBuf {
     match name {
-        Some(name) if path.is_dir() || path.to_string_lossy().ends_with('/') => path.join(name),
+        Some(name) if path.is_dir() || ends_with_slash(&path) => path.join(name),
         _ => path,
     }
 }
@@ -243,20 +258,22 @@ mod tests {
 
     #[test]
     fn names_are_last_parts() {
-        let names = ["a", "/a/b", "a/", "/", ".", "a/.", "..", "a/.b"].map(name);
+        let names = ["a", "/a/b", "a/", "/", ".", "a/.", "..", "a/.b"].map(|path| name(Path::new(path)));
         let expected = [Some("a"), Some("b"), Some("a"), None, None, None, None, Some(".b")];
-        assert_eq!(names, expected.map(|name| name.map(str::to_owned)));
+        assert_eq!(names, expected.map(|name| name.map(OsString::from)));
     }
 
     #[test]
     fn places_are_told_apart() {
         let client = Client::builder().url("http://127.0.0.1:9").key("k").build().unwrap();
-        let place = |word| Place::parse(&client, word);
+        let place = |word: &str| Place::parse(&client, word.as_ref());
+        let odd = Place::parse(&client, OsStr::from_bytes(b"sb_aaaaaaaa:a/\xff"));
+        assert!(matches!(odd, Ok(Place::Inside(_, path)) if name(&path).unwrap().as_bytes() == b"\xff"));
         assert!(matches!(place("-"), Ok(Place::Stream)));
         assert!(matches!(place("a:b"), Ok(Place::Here(path)) if path == Path::new("a:b")));
         assert!(matches!(place("./sb_aaaaaaaa:x"), Ok(Place::Here(_))));
-        assert!(matches!(place("sb_aaaaaaaa:/x"), Ok(Place::Inside(_, path)) if path == "/x"));
-        assert!(matches!(place("sb_aaaaaaaa:"), Ok(Place::Inside(_, path)) if path == "."));
+        assert!(matches!(place("sb_aaaaaaaa:/x"), Ok(Place::Inside(_, path)) if path == Path::new("/x")));
+        assert!(matches!(place("sb_aaaaaaaa:"), Ok(Place::Inside(_, path)) if path == Path::new(".")));
         assert!(place("sb_:/x").is_err());
     }
 }
