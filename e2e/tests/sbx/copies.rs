@@ -40,7 +40,7 @@ async fn files_and_directories_are_copied_as_cp_does() {
     person.says(&["cp", &at("project"), &inside("new")]);
     person.says(&["cp", &at("project"), &inside("taken")]);
     person.says(&["cp", &at("project/."), &inside("taken")]);
-    assert_eq!(shows("cat new/src/main taken/project/src/main taken/src/main"), "mainmainmain\n");
+    assert_eq!(shows("cat new/src/main taken/project/src/main taken/src/main"), "mainmainmain");
     // And back.
     person.says(&["cp", &inside("renamed"), &at("back")]);
     assert_eq!(std::fs::metadata(at("back")).unwrap().permissions().mode() & 0o111, 0o111);
@@ -76,7 +76,9 @@ async fn what_cannot_be_copied_is_told() {
     wrong(&["cp", "/no/such/file", &format!("{id}:a")], &["/no/such/file"]);
     wrong(&["cp", &format!("{id}:missing"), "/tmp/never"], &["FILE_NOT_FOUND", "request req_", "missing"]);
     wrong(&["cp", &format!("{id}:/etc/passwd"), "/no/such/dir/x"], &["/no/such/dir/x"]);
-    wrong(&["cp", "/etc/passwd", &format!("{id}:no/such/dir/x")], &["FILE_NOT_FOUND"]);
+    wrong(&["cp", "/etc/passwd", &format!("{id}:no/such/dir/x")], &["FILE_NOT_FOUND", "mkdir -p"]);
+    let missing = person.run(&["cp", "/etc/passwd", &format!("{id}:no/such/dir/x")]);
+    assert!(!text(&missing.stderr).contains("parents"), "{}", text(&missing.stderr));
     wrong(&["cp", "/etc/passwd", "sb_00000000:x"], &["SANDBOX_NOT_FOUND"]);
     wrong(&["run", "-v", "/no/such/dir:/workspace", Service::image(), "--", "true"], &["/no/such/dir"]);
     assert_eq!(person.live(), [id]);
@@ -110,7 +112,7 @@ async fn a_run_has_the_directories_it_was_given() {
         "--",
         "cat /etc/my.conf /a/b/input",
     ]);
-    assert_eq!(both, "4141\n");
+    assert_eq!(both, "4141");
     assert_eq!(person.live(), Vec::<String>::new());
 }
 
@@ -129,4 +131,27 @@ async fn a_long_copy_shows_how_far_it_is() {
     assert!(said.ends_with("\r\x1b[K"), "the line stays: {said:?}");
     let quiet = person.run(&["cp", &format!("{id}:large"), "/dev/null"]);
     assert_eq!((code(&quiet), text(&quiet.stderr)), (0, String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_the_way_of_a_copy_is_told_and_keeps_nothing_else_back() {
+    let person = Person::new().await;
+    let (local, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(outside.path(), local.path().join("link")).unwrap();
+    let back = format!("{}:/workspace:rw", local.path().display());
+    let work = "rm link; mkdir link; echo in > link/in; echo a > a; echo z > z; exit ";
+    for (ends, expected) in [("3", 3), ("0", 125)] {
+        for name in ["a", "z"] {
+            let _ = std::fs::remove_file(local.path().join(name));
+        }
+        let output = person.run(&["run", "-v", &back, Service::image(), "--", &format!("{work}{ends}")]);
+        let said = text(&output.stderr);
+        assert_eq!(code(&output), expected, "{said}");
+        assert!(said.contains("link`: ") && said.contains("link/in"), "{said}");
+        assert_eq!(
+            (read(local.path().join("a")), read(local.path().join("z"))),
+            ("a\n".into(), "z\n".into())
+        );
+    }
+    assert_eq!(outside.path().read_dir().unwrap().count(), 0);
 }

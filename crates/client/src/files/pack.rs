@@ -103,7 +103,8 @@ impl Pack {
 impl FileStream {
     /// Unpacks an archive into a directory of this machine, which is made if it is not there. What comes out of a sandbox is not
     /// trusted: nothing is written outside of the directory, not through links either; devices, fifos and sockets are left out;
-    /// owners and set-user-id bits are not taken over. What was written before a failure stays.
+    /// owners and set-user-id bits are not taken over. What cannot be made is passed over, and told as an error when the rest is there;
+    /// what was written before a failure stays.
     ///
     /// ```
     /// # client::fixture::run(async |client| {

@@ -13,8 +13,10 @@ const OWN_ALL: u32 = 0o700;
 /// They are remembered, and whoever is inside can make many.
 const MOST_CLOSED: usize = 10_000;
 const MOST_CLOSED_BYTES: u64 = 32 << 20;
+/// Told one by one.
+const MOST_FAULTS: usize = 5;
 
-/// Unpacks an archive below a directory.
+/// Unpacks an archive below a directory. What cannot be made is passed over, and is an error when all the rest is there.
 pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     std::fs::create_dir_all(dir)?;
     let path = dir.to_string_lossy().into_owned();
@@ -23,7 +25,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     let mut archive = Archive::new(Bounded::new(archive, &allowance));
     archive.set_preserve_mtime(true);
     // Those that even their owner cannot write into come last.
-    let (mut directories, mut remembered) = (Vec::new(), 0);
+    let (mut directories, mut remembered, mut faults) = (Vec::new(), 0, Faults::default());
     let mut entries = archive.entries()?;
     let mut before = 0;
     while let (Some(entry), length) = allowance.head(before, || entries.next()) {
@@ -40,10 +42,8 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
             directories.push(entry);
             continue;
         }
-        // `false`: its name leads out of the directory.
-        if is_made(kind) && entry.unpack_in(dir)? {
-            *counted(kind, &mut tally) += 1;
-            tally.bytes += entry.size();
+        if is_made(kind) {
+            made(&mut entry, dir, &mut tally, &mut faults);
         } else {
             tally.skipped += 1;
         }
@@ -52,15 +52,72 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     // Deepest first, so that a mode that forbids writing does not hinder what is below.
     directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
     for mut entry in directories {
-        if entry.unpack_in(dir)? {
-            tally.directories += 1;
-        } else {
-            tally.skipped += 1;
-        }
+        made(&mut entry, dir, &mut tally, &mut faults);
     }
     // What is behind the end: the sender is to be heard to its own.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
-    Ok(tally)
+    faults.none().map(|()| tally)
+}
+
+/// Makes one entry. Each is judged by itself, so what stands in the way of one does not keep the next from its place.
+fn made<R: Read>(entry: &mut Entry<'_, R>, dir: &Path, tally: &mut Unpacked, faults: &mut Faults) {
+    let kind = entry.header().entry_type();
+    match entry.unpack_in(dir) {
+        Ok(true) => {
+            *counted(kind, tally) += 1;
+            tally.bytes += entry.size();
+        }
+        // Its name leads out of the directory.
+        Ok(false) => tally.skipped += 1,
+        Err(error) => faults.add(&entry.path_bytes(), &error),
+    }
+}
+
+/// Why entries could not be made.
+#[derive(Default)]
+struct Faults {
+    /// The first few.
+    told: Vec<String>,
+    others: u64,
+}
+
+impl Faults {
+    fn add(&mut self, name: &[u8], error: &io::Error) {
+        if self.told.len() == MOST_FAULTS {
+            self.others += 1;
+        } else {
+            let (name, why) = (String::from_utf8_lossy(name), with_causes(error));
+            let told = if why.contains(&*name) { why } else { format!("{name}: {why}") };
+            self.told.push(told);
+        }
+    }
+
+    /// An error with all of them if there are any.
+    fn none(self) -> io::Result<()> {
+        if self.told.is_empty() {
+            return Ok(());
+        }
+        let mut all = self.told.join("; ");
+        if self.others > 0 {
+            all.push_str(&format!("; and {} more", self.others));
+        }
+        Err(io::Error::other(all))
+    }
+}
+
+/// What is behind an error says why.
+fn with_causes(error: &io::Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(behind) = cause {
+        let why = behind.to_string();
+        if !told.ends_with(&why) {
+            told.push_str(": ");
+            told.push_str(&why);
+        }
+        cause = behind.source();
+    }
+    told
 }
 
 fn is_made(kind: EntryType) -> bool {
@@ -150,6 +207,24 @@ mod tests {
         assert_eq!((unpacked.files, unpacked.skipped), (1, 2));
         assert_eq!(dir.join("a").metadata().unwrap().permissions().mode() & 0o7777, 0o755);
         assert!(!dir.join("fifo").exists());
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_one_keeps_no_other_from_its_place() {
+        let (outside, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(outside.path(), to.path().join("link")).unwrap();
+        let names: Vec<String> = (0..MOST_FAULTS + 1).map(|n| format!("link/{n}")).collect();
+        let mut entries = vec![(EntryType::Regular, "before", ""), (EntryType::Directory, "link", "")];
+        entries.extend(names.iter().map(|name| (EntryType::Regular, name.as_str(), "")));
+        entries.push((EntryType::Regular, "behind", ""));
+        let error = unpack(&mut hostile(&entries).as_slice(), to.path()).unwrap_err().to_string();
+        assert!(to.path().join("before").exists() && to.path().join("behind").exists());
+        assert_eq!(outside.path().read_dir().unwrap().count(), 0);
+        // With its cause, and no longer than a few.
+        assert!(
+            error.contains("link`: ") && error.contains("link/0") && error.ends_with("; and 2 more"),
+            "{error}"
+        );
     }
 
     /// An entry of a kind that says something of the next one.
