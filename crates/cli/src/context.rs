@@ -11,6 +11,8 @@ use crate::configuration::{self, Configuration, DEFAULT, Profile};
 use crate::output::note;
 use crate::style::{Paint, Tone};
 
+/// What the service says helps, and not to who uses this program.
+const PARENTS: &str = "; parents=true makes it";
 /// Whoever waits at a prompt for candidates waits no longer.
 const QUICK: Duration = Duration::from_secs(1);
 
@@ -94,7 +96,8 @@ impl Failure<'_> {
         let Some(error) = self.0.downcast_ref::<Error>() else {
             return note(&format!("{name} {}", harmless(&format!("{:#}", self.0))));
         };
-        note(&format!("{name} {}", harmless(&format!("{:#}", self.0))));
+        // A parameter of the interface, which no option of ours sets.
+        note(&format!("{name} {}", harmless(&format!("{:#}", self.0).replace(PARENTS, ""))));
         if let Some(hint) = hint(error) {
             note(&paint.text(Tone::Faint, &format!("     {hint}")));
         }
@@ -108,10 +111,19 @@ fn harmless(text: &str) -> String {
 
 fn hint(error: &Error) -> Option<String> {
     let text = match error.code() {
+        Code::Configuration if error.message().contains(" is no sandbox: ") => {
+            "an id of a sandbox is as 'sbx create' prints it, sb_ and letters and digits; 'sbx ls' shows them"
+        }
+        Code::Configuration if error.message().contains(" is no execution: ") => {
+            "an id of an execution is as 'sbx exec --detach' prints it, ex_ and letters and digits; 'sbx logs SANDBOX' shows them"
+        }
         Code::Unauthorized | Code::Configuration => {
             "'sbx login' keeps a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY name others"
         }
         Code::Forbidden => "the key lacks a scope; 'sandboxd key create --scopes …' makes another",
+        Code::FileNotFound if error.message().contains(PARENTS) => {
+            "'sbx exec SANDBOX -- mkdir -p DIR' makes a directory with those above it"
+        }
         Code::FileNotFound => "a path without a slash in front is below the sandbox's working directory",
         Code::SandboxNotFound => "'sbx ls' shows the sandboxes that are there",
         Code::NetworkError if error.message().contains("certificate") => {

@@ -4,6 +4,8 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::Timestamp;
+
 use crate::Error;
 
 /// Something that can happen to a sandbox: [`Started`], [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
@@ -74,6 +76,8 @@ pub struct Terminated {
     pub reason: String,
     /// All its running time; not known to a call that found it gone.
     pub total_runtime_ms: Option<u64>,
+    /// When that was; known where the service answered to it.
+    pub terminated_at: Option<Timestamp>,
 }
 
 /// A call failed.

@@ -215,12 +215,12 @@ impl Sandbox {
     pub async fn terminate(&self) -> Result<Terminated> {
         let call = Call::new(Method::DELETE, self.path(""), Safety::Repeatable);
         let answer: Result<TerminateResult> = self.json(call).await;
-        let total_runtime_ms = match answer {
-            Ok(end) => Some(end.total_runtime_ms),
-            Err(error) if error.repeats() > 0 && error.terminated() == Some(DELETED) => None,
+        let (total_runtime_ms, terminated_at) = match answer {
+            Ok(end) => (Some(end.total_runtime_ms), Some(end.terminated_at)),
+            Err(error) if error.repeats() > 0 && error.terminated() == Some(DELETED) => (None, None),
             Err(error) => return Err(self.failed(error)),
         };
-        let end = Terminated { reason: DELETED.to_owned(), total_runtime_ms };
+        let end = Terminated { reason: DELETED.to_owned(), total_runtime_ms, terminated_at };
         self.ended(&end);
         Ok(end)
     }
@@ -280,7 +280,11 @@ impl Sandbox {
     /// Tells of a failed call, and of the sandbox's end where the error says that.
     pub(crate) fn failed(&self, error: Error) -> Error {
         if let Some(reason) = error.terminated() {
-            self.ended(&Terminated { reason: reason.to_owned(), total_runtime_ms: None });
+            self.ended(&Terminated {
+                reason: reason.to_owned(),
+                total_runtime_ms: None,
+                terminated_at: None,
+            });
         }
         self.note(
             EventKind::SandboxError,

@@ -34,8 +34,12 @@ async fn several_sandboxes_are_one_array_also_where_some_fail() {
     let (resumed, ended) = person.prints(&["resume", a, b]);
     assert_eq!((all(&resumed, "id"), ended), (vec![&json!(b)], 125));
     assert_eq!(person.prints(&["rm", "sb_00000000", "sb_00000001"]), (json!([]), 125));
+    let (seen, ended) = person.prints(&["inspect", a, "sb_00000000", "nonsense", b]);
+    assert_eq!((all(&seen, "id"), ended), (vec![&json!(a), &json!(b)], 125));
     let (one, ended) = person.prints(&["rm", b]);
     assert_eq!((&one["id"], &one["reason"], ended), (&json!(b), &json!("deleted"), 0));
+    assert_eq!(one["state"], "terminated");
+    assert!(one["terminatedAt"].as_str().is_some_and(|at| at.ends_with('Z')), "{one}");
     let (removed, ended) = person.prints(&["rm", "--all"]);
     assert_eq!((all(&removed, "id"), ended), (vec![&json!(a)], 0));
     assert_eq!(person.prints(&["rm", "--all"]), (json!([]), 0));
@@ -99,4 +103,8 @@ async fn keys_are_told_as_json() {
     assert_eq!(keys(&["revoke", a]), (json!({"id": a, "revoked": true}), 0));
     let (revoked, ended) = keys(&["revoke", "key_0000000000000000", b]);
     assert_eq!((revoked, ended), (json!([{"id": b, "revoked": true}]), 125));
+    let mut wrong = person.stranger();
+    wrong.env("SANDBOXD_CONFIG", person.service.config_file()).args(["key", "create", "--scopes", "bad"]);
+    let wrong = wrong.env("SANDBOXD_DATA_DIR", &person.service.place.data).output().unwrap();
+    assert!(code(&wrong) == 125 && text(&wrong.stderr).contains("bad"), "{}", text(&wrong.stderr));
 }

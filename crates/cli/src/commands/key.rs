@@ -2,14 +2,13 @@
 //! program `sandboxd` on its machine, and that is what this calls.
 
 use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::each::{Done, Form, each};
+use super::each::{Done, Form, OURS, each};
 use crate::cli::{Global, KeyVerb};
 use crate::{context, output};
 
@@ -40,9 +39,10 @@ pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode
         }
         KeyVerb::Create { .. } | KeyVerb::List => {}
     }
-    // Takes this program's place, so what it says and how it ends are its own.
-    let error = Command::new(&program).args(words(verb, json)).exec();
-    Err(error).with_context(|| program.display().to_string())
+    // What it says is its own; how it ends is ours, as with everything else that fails here.
+    let ended = Command::new(&program).args(words(verb, json)).status();
+    let ended = ended.with_context(|| program.display().to_string())?;
+    Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(OURS) })
 }
 
 /// What `sandboxd` prints. What is wrong it says itself.

@@ -20,7 +20,13 @@ pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<E
             Err(error) if arguments.all && error.code() == Code::SandboxNotFound => return Ok(None),
             end => end?,
         };
-        let said = json!({"id": id, "reason": end.reason, "totalRuntimeMs": end.total_runtime_ms});
+        let said = json!({
+            "id": id,
+            "state": SandboxState::Terminated,
+            "terminatedAt": end.terminated_at,
+            "reason": end.reason,
+            "totalRuntimeMs": end.total_runtime_ms,
+        });
         Done::new(id, said).map(Some)
     })
     .await

@@ -114,7 +114,7 @@ async fn a_sandbox_that_a_lost_answer_ended_is_ended() {
     let sandbox = fixture.client().unwrap().create("ubuntu:24.04").await.unwrap();
     fixture.trouble(Trouble::LostAnswer);
     let end = sandbox.terminate().await.unwrap();
-    assert_eq!(end, Terminated { reason: "deleted".into(), total_runtime_ms: None });
+    assert_eq!(end, Terminated { reason: "deleted".into(), total_runtime_ms: None, terminated_at: None });
     // A first answer that says so is none of our doing.
     assert_eq!(sandbox.terminate().await.unwrap_err().code(), Code::SandboxNotFound);
 }
