@@ -150,8 +150,11 @@ async fn a_shell_has_an_editor_a_size_and_outlives_the_daemon() {
     window.shows("cleared").await;
     service.kill().unwrap();
     window.shows("lost").await;
+    // What is typed meanwhile waits for it.
+    window.line("echo blind: $kept");
     service.boot().await.unwrap();
     window.shows("it is back").await;
+    window.shows("blind: yes").await;
     window.line("echo kept: $kept");
     window.shows("kept: yes").await;
     // The end gives our own terminal back as it was, and the exit code.

@@ -3,13 +3,12 @@
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use client::{Client, Keyboard, Shown, Terminal};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
 
 use super::follow::code;
 use super::words;
@@ -80,8 +79,8 @@ enum Left {
 /// Sits at it.
 async fn at(mut terminal: Terminal, resized: &mut Signal) -> Result<Left> {
     let (mut hangup, mut terminate) = (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?);
-    let away = Arc::new(AtomicBool::new(false));
-    let mut left = typing(terminal.keyboard(), &away);
+    let (away, is_away) = watch::channel(false);
+    let mut left = typing(terminal.keyboard(), is_away);
     let mut out = std::io::stdout();
     loop {
         let shown = tokio::select! {
@@ -103,11 +102,11 @@ async fn at(mut terminal: Terminal, resized: &mut Signal) -> Result<Left> {
             }
             Some(Shown::Dropped) => {}
             Some(Shown::Away) => {
-                away.store(true, Ordering::Relaxed);
+                away.send_replace(true);
                 note("\r\nsbx: the connection was lost and is being made again; Ctrl-C leaves\r");
             }
             Some(Shown::Back) => {
-                away.store(false, Ordering::Relaxed);
+                away.send_replace(false);
                 note("sbx: it is back\r");
             }
             Some(Shown::Ended(ended)) => {
@@ -118,29 +117,34 @@ async fn at(mut terminal: Terminal, resized: &mut Signal) -> Result<Left> {
     }
 }
 
-/// Hands on what is typed. Tells of Ctrl-C while the terminal is away, when it is meant for us.
-fn typing(keyboard: Keyboard, away: &Arc<AtomicBool>) -> mpsc::Receiver<()> {
+/// Hands on what is typed; while the terminal is away, some of it is kept. Tells of Ctrl-C then, when it is meant for us.
+fn typing(keyboard: Keyboard, mut away: watch::Receiver<bool>) -> mpsc::Receiver<()> {
     let (keys, mut typed) = mpsc::channel::<Vec<u8>>(QUEUE);
     let (leave, left) = mpsc::channel(1);
-    let away = Arc::clone(away);
+    let is_away = away.clone();
     // A thread that reads a terminal cannot be called off; it ends with the program.
     std::thread::spawn(move || {
         let mut piece = [0; KEYS];
         while let Ok(count @ 1..) = std::io::stdin().lock().read(&mut piece) {
-            if away.load(Ordering::Relaxed) {
-                if piece[..count].contains(&CTRL_C) {
+            let typed = piece[..count].to_vec();
+            if *is_away.borrow() {
+                if typed.contains(&CTRL_C) {
                     let _ = leave.blocking_send(());
+                } else if let Err(TrySendError::Closed(_)) = keys.try_send(typed) {
+                    return;
                 }
-                // Typed blind: nobody knows what it would do.
-                continue;
-            }
-            if keys.blocking_send(piece[..count].to_vec()).is_err() {
+                // What is more than is kept is lost: to wait would be to miss Ctrl-C.
+            } else if keys.blocking_send(typed).is_err() {
                 return;
             }
         }
     });
     tokio::spawn(async move {
         while let Some(piece) = typed.recv().await {
+            // What is typed meanwhile goes when the terminal is back, and stands in nobody's way until then.
+            if away.wait_for(|away| !away).await.is_err() {
+                return;
+            }
             if keyboard.write(piece).await.is_err() {
                 return;
             }
