@@ -150,13 +150,18 @@ fn text(bytes: &[u8]) -> First {
     }
 }
 
-/// Of a whole line: names its version anywhere, or looks like a request from before there were versions.
+/// Of a whole line: names its version anywhere, or looks like a request from before there were versions. Whatever its scheme is,
+/// a whole address is read by nginx, and the other versions by Node.
 fn is_request(line: &[u8]) -> bool {
+    let begins = |word: &[u8], part: &[u8]| {
+        word.get(..part.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(part))
+    };
     let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).skip(1);
-    let target = words.next().unwrap_or_default();
-    let begins = |part: &[u8]| target.get(..part.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(part));
+    let target = words.clone().next().unwrap_or_default();
     line.windows(5).any(|window| window.eq_ignore_ascii_case(b"http/"))
-        || ["/", "http:", "https:"].iter().any(|part| begins(part.as_bytes()))
+        || words.any(|word| begins(word, b"rtsp/") || begins(word, b"ice/"))
+        || ["/", "http:", "https:"].iter().any(|part| begins(target, part.as_bytes()))
+        || target.windows(3).any(|window| window == b"://")
 }
 
 #[cfg(test)]

@@ -1,65 +1,57 @@
-//! The first line of what is neither TLS nor HTTP, watched until it cannot become a request any more. Pure.
+//! The first lines of what is neither TLS nor HTTP, watched until they cannot become a request any more. Pure.
 //!
 //! Some servers read more as a request than any client sends: they take control bytes for blanks, or any word for a method. To
 //! hold back whatever might be such a thing would break what has no lines at all (databases, LDAP, git). So it is led on at
 //! once and watched while it is: a server has no request before it has the end of a line, and what would end one is kept from it.
 //! A server that speaks is past that, since one of HTTP has nothing to say yet.
+//!
+//! A line without a version is as well one of Redis (`GET key`, `KEYS *`) as a request (Python's, Node's). Only what follows
+//! tells, and only that does harm: the name of a host, a header that keeps the connection open, or another request.
+
+mod line;
+
+use line::{Line, Part};
 
 /// Past this no server waits for the end of a line.
 const BYTES_MAX: usize = 2 << 20;
-const VERSION: &[u8] = b"http/";
-const GET: &[u8] = b"get";
 
-/// What the line has come to.
+/// What the lines have come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// It can still become a request.
+    /// They can still become a request.
     SoFar,
-    /// It has not become one.
+    /// They have not become one.
     Over,
-    /// Some server could take it for one.
+    /// Some server could take them for one.
     Request,
 }
 
-/// As much of the line as has to be known.
+/// What the first line was, once it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Nothing,
+    /// What common servers take for a request from before there were versions, and what follows for its headers.
+    Bare,
+    /// What could be a request only to a server that looks at nothing but blanks (uWSGI). It would still go by a `Host`.
+    Words,
+}
+
+/// As much of the lines as has to be known.
 #[derive(Debug, Clone, Copy)]
 pub struct FirstLine {
     seen: Seen,
     bytes: usize,
-    words: u32,
-    /// Of the last word, whether or not it has ended.
-    word_bytes: usize,
-    in_word: bool,
-    /// So much of the last word, from its beginning, is as in [`VERSION`].
-    version: usize,
-    /// What follows that are digits and dots: a log's line may end in a version and a quote.
-    is_version: bool,
-    /// So much of the first word is as in [`GET`].
-    get: usize,
-    first_word_bytes: usize,
-    /// The first word is one that can be a method by the standard, and ends as some server lets one end.
-    has_method: bool,
-    /// There are bytes in it that no client puts into a request.
-    is_odd: bool,
-    has_target: bool,
+    line: Line,
+    behind: Behind,
+    /// Since the last newline.
+    line_bytes: usize,
+    last: u8,
 }
 
 impl Default for FirstLine {
     fn default() -> Self {
-        Self {
-            seen: Seen::SoFar,
-            bytes: 0,
-            words: 0,
-            word_bytes: 0,
-            in_word: false,
-            version: 0,
-            is_version: true,
-            get: 0,
-            first_word_bytes: 0,
-            has_method: true,
-            is_odd: false,
-            has_target: false,
-        }
+        let behind = Behind::Nothing;
+        Self { seen: Seen::SoFar, bytes: 0, line: Line::default(), behind, line_bytes: 0, last: 0 }
     }
 }
 
@@ -71,9 +63,9 @@ impl FirstLine {
                 break;
             }
             self.bytes += 1;
-            self.seen = match byte {
-                b'!'..=b'~' => self.letter(*byte),
-                _ => self.gap(*byte),
+            self.seen = match self.behind {
+                Behind::Nothing => self.first(*byte),
+                Behind::Bare | Behind::Words => self.later(*byte),
             };
             if self.seen == Seen::SoFar && self.bytes >= BYTES_MAX {
                 self.seen = Seen::Over;
@@ -82,63 +74,43 @@ impl FirstLine {
         self.seen
     }
 
-    fn letter(&mut self, byte: u8) -> Seen {
-        if !self.in_word {
-            (self.in_word, self.word_bytes, self.version, self.is_version) = (true, 0, 0, true);
-            self.words += 1;
+    fn first(&mut self, byte: u8) -> Seen {
+        match self.line.read(byte) {
+            Part::Request => return Seen::Request,
+            Part::More | Part::Header | Part::Host => return Seen::SoFar,
+            Part::Whole => {}
         }
-        let at = self.word_bytes;
-        let continues =
-            |known: &[u8], so_far: usize| so_far == at && known.get(at) == Some(&byte.to_ascii_lowercase());
-        self.version += usize::from(continues(VERSION, self.version));
-        self.is_version &= at < VERSION.len() || byte.is_ascii_digit() || byte == b'.';
-        if self.words == 1 {
-            self.get += usize::from(continues(GET, self.get));
-            self.has_method &= is_token(byte);
-            self.first_word_bytes += 1;
-        }
-        self.has_target |= self.words == 2 && at == 0 && byte == b'/';
-        self.word_bytes += 1;
-        // Some servers let more follow their version, as long as what came before it is sound.
-        if self.words > 1 && self.has_method && self.ends_with_version() {
-            Seen::Request
-        } else {
-            Seen::SoFar
-        }
+        self.behind = match std::mem::take(&mut self.line) {
+            line if line.is_bare() => Behind::Bare,
+            line if line.has_blank() => Behind::Words,
+            _ => return Seen::Over,
+        };
+        Seen::SoFar
     }
 
-    fn gap(&mut self, byte: u8) -> Seen {
-        if self.words < 2 && self.in_word | !is_blank(byte) {
-            // Of the first word, or before it.
-            self.has_method &= is_blank(byte);
+    fn later(&mut self, byte: u8) -> Seen {
+        let is_bare = self.behind == Behind::Bare;
+        match self.line.read(byte) {
+            Part::Host => return Seen::Request,
+            Part::Header | Part::Request if is_bare => return Seen::Request,
+            // Behind other lines it may be a log of requests.
+            Part::Header | Part::Request | Part::More | Part::Whole => {}
         }
-        self.in_word = false;
-        let ends = matches!(byte, b'\r' | b'\n');
-        self.is_odd |= !ends && !matches!(byte, b' ' | b'\t');
-        if ends && self.words > 1 && self.ends_with_version() && self.is_version {
-            return Seen::Request;
+        let is_empty = self.line_bytes == 0 || self.line_bytes == 1 && self.last == b'\r';
+        self.last = byte;
+        self.line_bytes += 1;
+        // Some let a header end like this already.
+        if matches!(byte, b'\r' | b'\n') {
+            self.line = Line::default();
         }
-        let is_whole = byte == b'\n' && (self.words > 0 || !self.has_method);
-        match is_whole {
-            // Without a version there is no other method than this.
-            true if self.has_method && self.is_get() && (self.has_target || self.is_odd) => Seen::Request,
-            true => Seen::Over,
-            false => Seen::SoFar,
+        if byte == b'\n' {
+            self.line_bytes = 0;
+            if is_empty && !is_bare {
+                return Seen::Over;
+            }
         }
+        Seen::SoFar
     }
-
-    fn ends_with_version(&self) -> bool {
-        self.version == VERSION.len()
-    }
-
-    fn is_get(&self) -> bool {
-        self.get == GET.len() && self.first_word_bytes == GET.len()
-    }
-}
-
-/// What one server or another takes for a blank, the last two in Latin-1.
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b'\t'..=b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0)
 }
 
 /// Whether a method may have this byte in it.

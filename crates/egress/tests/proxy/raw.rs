@@ -186,6 +186,68 @@ async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
     }
 }
 
+/// Requests to stock servers (nginx, Node, Python, uWSGI), for a host that is not allowed. Told to one who is waited for as well.
+#[tokio::test]
+async fn no_host_is_named_by_what_is_hardly_a_request() {
+    for line in [
+        "GET ws://evil.test/secret\r\n",
+        "GET ws://evil.test/secret\n",
+        "GET * RTSP/1.0\r\n",
+        "POST * RTSP/1.0\r\n",
+        "OPTIONS * RTSP/1.0\r\n",
+        "GET rtsp://evil.test/x RTSP/1.0\r\n",
+        "SOURCE * ICE/1.0\r\n",
+        "GET foo?data=1\r\n",
+        "OPTIONS *\r\n",
+        "POST secret ANY\r\n",
+    ] {
+        for silent_first in [false, true] {
+            let mut world = World::new(&["good.test"]).await;
+            let (sent, mut got) = tokio::sync::mpsc::unbounded_channel();
+            let address = server(move |mut stream| {
+                let sent = sent.clone();
+                async move {
+                    while let Ok(byte) = stream.read_u8().await {
+                        let _ = sent.send(byte);
+                    }
+                }
+            })
+            .await;
+            world.learn("good.test", *address.ip());
+            let mut client = world.dial(address).await;
+            if silent_first {
+                sleep(Duration::from_millis(150)).await;
+            }
+            client.write_all(line.as_bytes()).await.unwrap();
+            sleep(Duration::from_millis(20)).await;
+            let rest = b"Host: evil.test\r\n\r\nGET /secret HTTP/1.1\r\n";
+            let is_reset = client.write_all(rest).await.is_err() || reset(&mut client).await.is_empty();
+            assert!(is_reset, "{line:?}");
+            assert_eq!(world.refusal().await, (Reason::Malformed, None), "{line:?}");
+            let heard: Vec<u8> = std::iter::from_fn(|| got.try_recv().ok()).collect();
+            assert!(line.as_bytes().starts_with(&heard), "{line:?}: {}", heard.escape_ascii());
+        }
+    }
+}
+
+/// Commands of Redis and memcached look like requests without a version, and are answered by their line.
+#[tokio::test]
+async fn a_command_that_could_be_a_request_is_answered_and_passes() {
+    let mut world = World::new(&["good.test"]).await;
+    let echo = echo_server().await;
+    world.learn("good.test", *echo.ip());
+    for command in
+        [&b"GET key\r\n"[..], b"KEYS *\r\n", b"get one two\r\n", b"REGISTER sip:good.test SIP/2.0\r\n"]
+    {
+        let mut client = world.dial(echo).await;
+        client.write_all(command).await.unwrap();
+        assert_eq!(take(&mut client, command.len()).await, command);
+        client.write_all(b"Via: more\r\n").await.unwrap();
+        assert_eq!(take(&mut client, 11).await, b"Via: more\r\n");
+    }
+    world.no_refusal();
+}
+
 /// What is watched is not held back, and not watched for longer than it has to be.
 #[tokio::test]
 async fn protocols_without_lines_are_led_on_at_once_and_may_speak_of_http_later() {
