@@ -288,14 +288,30 @@ async fn what_is_refused_is_told_and_never_without_end() {
     for port in 0..1000 {
         world.refusals.send(refusal(&id, port)).await.unwrap();
     }
+    // No flood of one reason hides another.
+    let mut other = refusal(&id, 80);
+    other.reason = Reason::ClosedAddress;
+    world.refusals.send(other).await.unwrap();
     pass(10 * SECOND).await;
-    let kept = async || world.kinds(&id).await.iter().filter(|kind| *kind == "network.refused").count();
-    assert_eq!(kept().await, 30);
+    let kept = async |reason: Reason| {
+        let refused = world.events(&id).await.into_iter().filter(|event| event.kind == "network.refused");
+        refused.filter(|event| event.data["reason"] == reason.code()).count()
+    };
+    assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (10, 1));
     pass(MINUTE).await;
+    // Without another refusal that would end the minute.
+    let rest = world.events(&id).await.pop().unwrap();
+    let message = format!("{}; 991 more like it, which are not told one by one", Reason::NotAllowed);
+    assert_eq!(
+        rest.data,
+        serde_json::json!({"port": 0, "protocol": "any", "reason": "not-allowed", "message": message,
+            "count": 2 * 991, "omitted": 991})
+    );
     world.refusals.send(refusal(&id, 443)).await.unwrap();
-    pass(SECOND).await;
-    assert_eq!(kept().await, 31);
-    assert_eq!(world.engine.facts().network_refusals, [("not-allowed", 2 * 1003)]);
+    pass(MINUTE).await;
+    assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (12, 1));
+    let counted = [("closed-address", 2), ("not-allowed", 2 * 1003)];
+    assert_eq!(world.engine.facts().network_refusals, counted);
     assert!(world.store.events(&stranger, 0, 10).await.unwrap().is_empty());
     world.is_clean().await;
 }
