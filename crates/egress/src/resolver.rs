@@ -28,7 +28,7 @@ use upstream::Upstream;
 
 /// So long may it take to find out, or to find out that it cannot be found out.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Questions that the upstreams are asked at a time; each has a socket or two of its own. More than the DNS server lets through,
+/// Questions that the upstreams are asked at a time; each has a few sockets of its own. More than the DNS server lets through,
 /// so that whoever fills that up takes nothing from the proxy.
 const ASKED_MAX: usize = 4096;
 

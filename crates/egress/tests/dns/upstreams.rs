@@ -33,6 +33,36 @@ async fn a_silent_upstream_is_a_failure_in_time() {
 }
 
 #[tokio::test]
+async fn a_slow_upstream_is_heard_out() {
+    let inside = Inside::start().await;
+    for millis in [1200, 1600] {
+        let name = format!("n{millis}.ok.example");
+        let slow = Act::Slow(Duration::from_millis(millis), vec![a(&name, [192, 0, 2, 1])]);
+        inside.upstream.set(&name, RecordType::A, slow);
+        assert_eq!(addresses(&inside.ask(ONE, &name, RecordType::A).await), [Ipv4Addr::new(192, 0, 2, 1)]);
+        // And kept.
+        let asked = inside.upstream.asked().len();
+        assert_eq!(inside.ask(ONE, &name, RecordType::A).await.answers.len(), 1);
+        assert_eq!(inside.upstream.asked().len(), asked);
+    }
+}
+
+/// Two are asked at first.
+#[tokio::test]
+async fn one_upstream_of_three_is_enough() {
+    let silent =
+        [UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap()];
+    let upstream = Upstream::start().await;
+    upstream.answer(NAME, &there());
+    let mut servers: Vec<_> = silent.iter().map(|socket| socket.local_addr().unwrap()).collect();
+    servers.push(upstream.address);
+    let inside = Inside::before(upstream, servers).await;
+    let start = Instant::now();
+    assert_eq!(inside.ask(ONE, NAME, RecordType::A).await.answers.len(), 1);
+    assert!(start.elapsed() < Duration::from_millis(1700), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
 async fn an_upstream_that_is_not_there_is_a_failure() {
     let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let inside = Inside::before(Upstream::start().await, vec![nobody]).await;

@@ -18,7 +18,7 @@ fn a_changed_file_is_read_again() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let before = Instant::now().checked_sub(2 * LOOKED_AT).unwrap();
     let servers = listed("nameserver 192.0.2.1");
-    let mut system = System { resolver: resolver(&servers).unwrap(), servers, changed: None, looked: before };
+    let mut system = System { askers: Askers::of(&servers).unwrap(), servers, changed: None, looked: before };
     writeln!(file, "nameserver 192.0.2.2").unwrap();
     system.now(file.path());
     assert_eq!(system.servers, listed("nameserver 192.0.2.2"));
