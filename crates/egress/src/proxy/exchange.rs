@@ -1,5 +1,6 @@
 //! The requests of one HTTP connection, each judged before it is led on, and the connection to the server that they share.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -175,7 +176,7 @@ impl Exchange {
             let mut way = self.way.lock().await;
             self.find_way(&mut way, name.clone()).await?.send(request.map(|()| body)).await?
         };
-        let answer = answering.await.map_err(|error| match error.is_parse() {
+        let answer = answering.await.map_err(|error| match is_unreadable(&error) {
             true => Stop::Refused(Reason::BadAnswer, Some(name)),
             false => std::io::Error::other(error).into(),
         })?;
@@ -226,4 +227,10 @@ impl Exchange {
         self.judged.cancel();
         Ok(upstream)
     }
+}
+
+/// Whether it is for what a server answered. One that speaks only HTTP/1 answers in that to HTTP/2 as well.
+fn is_unreadable(error: &hyper::Error) -> bool {
+    let of_streams = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    error.is_parse() || of_streams.is_some_and(h2::Error::is_library)
 }

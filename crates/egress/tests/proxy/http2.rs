@@ -13,6 +13,7 @@ use hyper::client::conn::http2::{Builder, SendRequest, handshake};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::world::{LONG, World, server};
@@ -85,6 +86,22 @@ async fn a_stream_for_another_name_ends_them_all() {
     torn.headers_mut().insert("host", "evil.test".parse().unwrap());
     assert!(timeout(LONG, sender.send_request(torn)).await.unwrap().is_err());
     assert_eq!(world.refusal().await, (Reason::Malformed, None));
+}
+
+#[tokio::test]
+async fn a_server_of_nothing_but_http_1_is_told() {
+    let mut world = World::new(&["good.test"]).await;
+    let address = server(|mut stream| async move {
+        let mut buffer = [0; 4096];
+        let _ = stream.read(&mut buffer).await;
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await;
+        while let Ok(1..) = stream.read(&mut buffer).await {}
+    })
+    .await;
+    world.name("good.test", &[*address.ip()]);
+    let mut sender = connect(&world, address).await;
+    assert!(timeout(LONG, sender.send_request(request("http://good.test/"))).await.unwrap().is_err());
+    assert_eq!(world.refusal().await, (Reason::BadAnswer, Some("good.test".into())));
 }
 
 #[tokio::test]
