@@ -203,7 +203,7 @@ const TABLES: [Table; 13] = [
             (
                 "resolver",
                 "`\"system\"`, address, or list of addresses",
-                "Who is asked for the addresses of names, as `192.0.2.53` or `192.0.2.53:5353`. `\"system\"` asks whom `/etc/resolv.conf` of this host names. Sandboxes themselves reach no other resolver than the daemon's.",
+                "Who is asked for the addresses of names, as `192.0.2.53` or `192.0.2.53:5353`. `\"system\"` asks whom `/etc/resolv.conf` of this host names. Under `default: deny` sandboxes reach no other resolver than the daemon's; under `allow` any public one.",
             ),
             (
                 "allow_private",
