@@ -15,6 +15,8 @@ const WEB_PORT: u16 = 443;
 /// Under a policy that denies, these would go around the sandbox's resolver, or hide its names.
 const RESOLVER_PORTS: [u16; 2] = [53, 853];
 const UDP_CLOSED: [u16; 3] = [53, 443, 853];
+/// And these carry nothing but TLS and HTTP.
+const WEB_PORTS: [u16; 2] = [80, 443];
 
 /// What somebody wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +112,8 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
             lines.push(("address", format!("{address} is {closed}, which is closed to every sandbox")));
             Some(Reason::ClosedAddress)
         }
+        // Whoever has no name to ask for comes to the port first.
+        (Host::Address(_), _) if strict && RESOLVER_PORTS.contains(&target.port) => Some(Reason::Port),
         (Host::Address(_), _) if strict => Some(Reason::NoName),
         (Host::Name(_), _) if !listed => Some(Reason::NotAllowed),
         (Host::Name(name), Known::Resolved(resolved)) => address_line(&mut lines, name, resolved),
@@ -190,13 +194,7 @@ fn strict_lines(lines: &mut Vec<(&'static str, String)>, target: &Target, refusa
             ));
             let learnt =
                 "passes once the sandbox has asked its resolver for the name, to the addresses it was told";
-            lines.push(("other TCP", learnt.to_owned()));
-            let udp = if UDP_CLOSED.contains(&port) {
-                format!("refused: {port} hides names (DNS, QUIC); clients fall back to TCP")
-            } else {
-                learnt.to_owned()
-            };
-            lines.push(("UDP", udp));
+            learnt_lines(lines, port, learnt);
         }
         Some(Reason::NoName) => {
             lines.push((
@@ -204,11 +202,23 @@ fn strict_lines(lines: &mut Vec<(&'static str, String)>, target: &Target, refusa
                 "refused, unless the client names a host that is listed and has this address".to_owned(),
             ));
             let learnt = "refused, unless the sandbox was told this address for a name that is listed";
-            lines.push(("other TCP", learnt.to_owned()));
-            lines.push(("UDP", learnt.to_owned()));
+            learnt_lines(lines, port, learnt);
         }
         Some(reason) => lines.push(("traffic", format!("of every kind is refused: {reason}"))),
     }
+}
+
+/// What goes by addresses that were learnt, and the ports where nothing does.
+fn learnt_lines(lines: &mut Vec<(&'static str, String)>, port: u16, learnt: &str) {
+    let tcp = match WEB_PORTS.contains(&port) {
+        true => format!("refused: {port} carries nothing but TLS and HTTP"),
+        false => learnt.to_owned(),
+    };
+    let udp = match UDP_CLOSED.contains(&port) {
+        true => format!("refused: {port} hides names (DNS, QUIC); clients fall back to TCP"),
+        false => learnt.to_owned(),
+    };
+    lines.extend([("other TCP", tcp), ("UDP", udp)]);
 }
 
 #[cfg(test)]
@@ -255,6 +265,18 @@ mod tests {
             ("example.com", found(), None, "the entry 'example.com' lists example.com"),
             ("a.example.org:8080", found(), None, "passes once the sandbox has asked"),
             ("example.com", found(), None, "UDP: refused: 443 hides names"),
+            ("example.com", found(), None, "other TCP: refused: 443 carries nothing but"),
+            ("example.com:80", found(), None, "other TCP: refused: 80 carries nothing but"),
+            ("example.com:80", found(), None, "UDP: passes once the sandbox has asked"),
+            ("192.0.2.7", Known::Address(None), Some("no-name"), "UDP: refused: 443 hides names"),
+            ("192.0.2.7", Known::Address(None), Some("no-name"), "other TCP: refused: 443 carries"),
+            (
+                "192.0.2.7:22",
+                Known::Address(None),
+                Some("no-name"),
+                "UDP: refused, unless the sandbox was told",
+            ),
+            ("192.0.2.7:53", Known::Address(None), Some("port"), "traffic: of every kind is refused"),
             ("example.com:853", found(), Some("port"), "853 would go around"),
             (
                 "www.example.com",
