@@ -91,7 +91,8 @@ fn the_owner_of_a_terminated_sandbox_hears_when_and_why() {
 #[test]
 fn whether_another_try_helps_decides_what_is_told_of_an_image() {
     let failed = |kinds: &[FailureKind]| {
-        let failure = |&kind| Failure { source_text: "rootfs:/of/the/host".to_owned(), kind, reason: "b".to_owned() };
+        let failure =
+            |&kind| Failure { source_text: "rootfs:/of/the/host".to_owned(), kind, reason: "b".to_owned() };
         let error =
             ImageError::AllFailed { name: "x".to_owned(), failures: kinds.iter().map(failure).collect() };
         let told = ApiError::from(error);
