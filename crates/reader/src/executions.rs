@@ -91,7 +91,7 @@ pub struct ExecutionQuery {
 
 /// Whether the events of a stream are to tell how lines end.
 pub fn line_ends(query: Option<&str>) -> Result<bool, Refusal> {
-    Ok(file_query(query)?.flag("lineEnds", false)?)
+    file_query(query)?.flag("lineEnds", false)
 }
 
 /// Reads the query of output, of attaching and of writing.

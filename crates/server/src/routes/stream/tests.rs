@@ -4,7 +4,7 @@ use super::*;
 fn an_event_is_framed_whatever_its_data() {
     let framed = |data: &str| {
         let mut chunk = BytesMut::new();
-        write_event(&mut chunk, "stdout", data);
+        write_event(&mut chunk, "stdout", data, None);
         String::from_utf8(chunk.to_vec()).unwrap()
     };
     assert_eq!(framed("a b"), "event: stdout\ndata: a b\n\n");
