@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::shared::Shared;
 
 /// Kept of one sandbox and one reason in a minute.
-const PER_MINUTE: u32 = 10;
+const PER_MINUTE: u32 = 30;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Written together, and how long the first of them waits for others.
 const TOGETHER: usize = 128;

@@ -199,7 +199,7 @@ mod tests {
             assert!(file_query(Some(bad)).unwrap().page().is_err(), "{bad}");
         }
         assert!(file_query(Some("a=TRUE")).unwrap().flag("a", false).is_err());
-        assert_eq!(file_query(None).unwrap().page().unwrap(), (0, 100));
+        assert_eq!(file_query(None).unwrap().page().unwrap(), (0, 20));
     }
 
     #[test]

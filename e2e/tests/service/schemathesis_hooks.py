@@ -48,5 +48,5 @@ def before_call(context, case, kwargs):
         body["image"] = "ubuntu:24.04"
     # A lifetime that is over before the next request looks for the sandbox.
     lifetime = body.get("timeoutMs")
-    if isinstance(lifetime, int) and not isinstance(lifetime, bool) and 0 < lifetime < HOUR_MS:
+    if isinstance(lifetime, (int, float)) and not isinstance(lifetime, bool) and 0 < lifetime < HOUR_MS:
         body["timeoutMs"] = HOUR_MS

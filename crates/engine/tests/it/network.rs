@@ -297,19 +297,19 @@ async fn what_is_refused_is_told_and_never_without_end() {
         let refused = world.events(&id).await.into_iter().filter(|event| event.kind == "network.refused");
         refused.filter(|event| event.data["reason"] == reason.code()).count()
     };
-    assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (10, 1));
+    assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (30, 1));
     pass(MINUTE).await;
     // Without another refusal that would end the minute.
     let rest = world.events(&id).await.pop().unwrap();
-    let message = format!("{}; 991 more like it, which are not told one by one", Reason::NotAllowed);
+    let message = format!("{}; 971 more like it, which are not told one by one", Reason::NotAllowed);
     assert_eq!(
         rest.data,
         serde_json::json!({"port": 0, "protocol": "any", "reason": "not-allowed", "message": message,
-            "count": 2 * 991, "omitted": 991})
+            "count": 2 * 971, "omitted": 971})
     );
     world.refusals.send(refusal(&id, 443)).await.unwrap();
     pass(MINUTE).await;
-    assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (12, 1));
+    assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (32, 1));
     let counted = [("closed-address", 2), ("not-allowed", 2 * 1003)];
     assert_eq!(world.engine.facts().network_refusals, counted);
     assert!(world.store.events(&stranger, 0, 10).await.unwrap().is_empty());

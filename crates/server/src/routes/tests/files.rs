@@ -42,7 +42,7 @@ async fn content_goes_in_and_comes_out_with_its_headers() {
     );
     let list = world.call("GET", &path(&id, "/list?path=/workspace")).await;
     assert_eq!(list.json["data"], json!([expected]), "{}", list.text);
-    assert_eq!(list.json["pagination"], json!({"total": 1, "limit": 100, "offset": 0, "hasMore": false}));
+    assert_eq!(list.json["pagination"], json!({"total": 1, "limit": 20, "offset": 0, "hasMore": false}));
     for (at, exists) in [("f", true), ("g", false)] {
         let answer = world.call("GET", &path(&id, &format!("/exists?path={at}"))).await;
         assert_eq!(answer.json, json!({ "exists": exists }));
