@@ -154,3 +154,20 @@ async fn what_is_typed_wakes_a_paused_sandbox() {
     terminal.write("echo aw''ake\r").await.unwrap();
     shown(&mut terminal, &mut seen, "awake").await;
 }
+
+/// Nobody is at a terminal that is being opened, and its sandbox sleeps as soon as it may: not before the terminal is open.
+#[tokio::test]
+async fn a_terminal_opens_in_a_sandbox_that_falls_asleep_at_once() {
+    let (_service, user) = user().await;
+    let body = crate::with(crate::small(), "idleTimeoutMs", json!(1));
+    let sandbox = user.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
+    let id = text(&sandbox["id"]);
+    for _ in 0..20 {
+        let (path, body) = (verb(&id, "terminals"), json!({}));
+        let opening = tokio::time::timeout(PATIENCE, user.post(&path, &body));
+        let opened = opening.await.expect("it waits for ever").unwrap();
+        let execution = text(&opened.is(201).unwrap()["executionId"]);
+        let at = format!("/v1/sandboxes/{id}/executions/{execution}");
+        user.delete(&at).await.unwrap().is(200).unwrap();
+    }
+}

@@ -148,7 +148,8 @@ async fn a_client_that_goes_away_ends_its_command() {
 async fn a_client_that_goes_away_ends_a_buffered_command() {
     let (service, client) = user().await;
     let id = created(&client).await;
-    let body = json!({ "command": "while :; do date +%s%N > /beat; sleep 0.02; done" }).to_string();
+    let body =
+        json!({ "command": "while :; do date +%s%N > /next; mv /next /beat; sleep 0.02; done" }).to_string();
     let request = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         verb(&id, "execute"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api::SandboxState;
 use guest_proto::{Channel, ExecSpec, StdinMode};
-use rules::AutoResume;
+use rules::{AutoResume, Operation};
 use tokio::sync::watch;
 
 use super::events;
@@ -52,6 +52,12 @@ pub async fn start(
     let entering = handle.ask(|reply| Request::Detach { auto_resume, is_terminal, reply });
     let never = || rules::NeverStarted { timeout_ms: QUEUE_PATIENCE.as_millis() as u64 };
     let entry = tokio::time::timeout(QUEUE_PATIENCE, entering).await.map_err(|_| never())??;
+    // A terminal keeps nobody awake by itself. While it starts its sandbox must not fall asleep: whoever waits would wait for ever.
+    let operation = Operation::Attach { auto_resume };
+    let _awake = match is_terminal {
+        true => Some(handle.ask(|reply| Request::Enter { operation, reply }).await?),
+        false => None,
+    };
     let executions = shared.detached.of(&entry.record.id);
     let _one_at_a_time = executions.starting.lock().await;
     let gone = executions.prune(&shared.detached.settings);
