@@ -11,6 +11,8 @@ use crate::configuration::{self, Configuration, DEFAULT, Profile};
 use crate::output::note;
 use crate::style::{Paint, Tone};
 
+/// Failures of ours, as with `docker run`.
+pub const OURS: u8 = 125;
 /// What the service says helps, and not to who uses this program.
 const PARENTS: &str = "; parents=true makes it";
 /// Whoever waits at a prompt for candidates waits no longer.

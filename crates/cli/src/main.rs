@@ -22,10 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::Cli;
-use context::Failure;
-
-/// Failures of ours, as with `docker run`.
-const OURS: u8 = 125;
+use context::{Failure, OURS};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

@@ -208,6 +208,7 @@ mod tests {
         let from = |offset, length| Some(ByteRange::From { offset, length });
         assert_eq!(range("bytes=0-0"), from(0, Some(1)));
         assert_eq!(range("bytes=5-"), from(5, None));
+        assert_eq!(range("Bytes=5-"), from(5, None));
         assert_eq!(range("bytes=5-9"), from(5, Some(5)));
         assert_eq!(range("bytes=-7"), Some(ByteRange::Last(7)));
         assert_eq!(range("bytes=0-99999999999999999999999"), from(0, Some(u64::MAX)));

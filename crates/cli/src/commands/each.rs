@@ -1,6 +1,6 @@
 //! The same for several sandboxes, ports or keys: one that fails does not keep the next from its turn. What was done is one JSON
-//! document, whatever failed. Called by `inspect`, `pause`, `resume`, `rm`, `expose`,
-//! `unexpose` and `key revoke`.
+//! document, whatever failed. Called by `inspect`, `pause`, `resume`, `rm`, `expose`, `unexpose` and
+//! `key revoke`.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -9,11 +9,8 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::context::Failure;
+use crate::context::{Failure, OURS};
 use crate::output;
-
-/// For what failed here, as in `main`.
-pub const OURS: u8 = 125;
 
 /// How it is told what was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

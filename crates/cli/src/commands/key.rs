@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::each::{Done, Form, OURS, each};
+use super::each::{Done, Form, each};
 use crate::cli::{Global, KeyVerb};
 use crate::{context, output};
 
@@ -42,7 +42,7 @@ pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode
     // What it says is its own; how it ends is ours, as with everything else that fails here.
     let ended = Command::new(&program).args(words(verb, json)).status();
     let ended = ended.with_context(|| program.display().to_string())?;
-    Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(OURS) })
+    Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(context::OURS) })
 }
 
 /// What `sandboxd` prints. What is wrong it says itself.

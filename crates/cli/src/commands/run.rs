@@ -9,7 +9,6 @@ use anyhow::Result;
 use client::{Client, Sandbox};
 use futures_util::future::try_join_all;
 
-use super::each::OURS;
 use super::follow::{Shown, follow, prepared};
 use super::input::Input;
 use super::made::{Made, Waiting, made, remove};
@@ -17,7 +16,7 @@ use super::tended::{TIMEOUT, tended};
 use super::transfer::{Place, Source};
 use super::words;
 use crate::cli::{RunArguments, Volume};
-use crate::context::Failure;
+use crate::context::{Failure, OURS};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
