@@ -5,13 +5,14 @@
 //! callers: calls for one sandbox that overlap are kept in [`FakeDriver::violations`].
 
 mod agent;
+mod disk;
 mod errand;
 mod guest;
 mod kept;
 mod remains;
 mod script;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use crate::{ByteStream, Driver, DriverError, Limits, Plug, Presence, SandboxSpec};
 
 use agent::Guest;
+use disk::Disk;
 pub use guest::Manner;
 
 /// What a driver can be asked.
@@ -74,8 +76,7 @@ struct State {
 /// What there is of a sandbox: its disk, and perhaps processes.
 struct Sandbox {
     limits: Option<Limits>,
-    files: Arc<Mutex<BTreeMap<String, String>>>,
-    dirs: Arc<Mutex<BTreeSet<String>>>,
+    disk: Arc<Mutex<Disk>>,
     guest: Option<Guest>,
 }
 
@@ -280,8 +281,7 @@ impl State {
     fn lay_out(&mut self, spec: &SandboxSpec) -> &mut Sandbox {
         self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox {
             limits: None,
-            files: Arc::default(),
-            dirs: Arc::new(Mutex::new(["/", "/tmp", "/workspace"].map(str::to_owned).into())),
+            disk: Arc::default(),
             guest: None,
         })
     }
@@ -315,7 +315,7 @@ impl Driver for FakeDriver {
             let manner = state.manner;
             let sandbox = state.lay_out(spec);
             sandbox.limits = Some(spec.limits);
-            sandbox.guest = Some(Guest::new(manner, Arc::clone(&sandbox.files), Arc::clone(&sandbox.dirs)));
+            sandbox.guest = Some(Guest::new(manner, Arc::clone(&sandbox.disk)));
             Ok(())
         };
         let started = self.host.call(Verb::Start, &spec.id, work).await;

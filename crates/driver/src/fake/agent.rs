@@ -1,6 +1,6 @@
 //! The agent of a fake sandbox: speaks the protocol over a stream in memory, well or badly.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::disk::Disk;
 use super::errand;
 use super::guest::{Inbox, Inner, Life, Manner, Out, index, lock};
 use super::kept;
@@ -20,6 +21,7 @@ use super::script::{self, Command, Stream};
 use crate::ByteStream;
 
 const STREAM_BYTES: usize = 64 * 1024;
+const SIGKILL: i32 = 9;
 /// What a command's input may hold unread.
 const STDIN_WINDOW: u32 = 64 * 1024;
 
@@ -35,11 +37,7 @@ impl Drop for Guest {
 }
 
 impl Guest {
-    pub fn new(
-        manner: Manner,
-        files: Arc<Mutex<BTreeMap<String, String>>>,
-        dirs: Arc<Mutex<BTreeSet<String>>>,
-    ) -> Self {
+    pub fn new(manner: Manner, disk: Arc<Mutex<Disk>>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 life: watch::Sender::new(Life::Runs),
@@ -48,8 +46,7 @@ impl Guest {
                 leftover: Mutex::default(),
                 kept: Mutex::default(),
                 background: AtomicUsize::new(0),
-                files,
-                dirs,
+                disk,
             }),
         }
     }
@@ -103,7 +100,7 @@ struct Op {
     stdin: mpsc::UnboundedSender<Option<Vec<u8>>>,
     /// Bytes ever granted.
     credit: watch::Sender<[u64; 2]>,
-    killed: watch::Sender<bool>,
+    killed: watch::Sender<Option<i32>>,
 }
 
 struct Link {
@@ -178,7 +175,7 @@ impl Link {
                 self.out.send(&ToHost::Welcome { version, agent_version: "fake", ops }).await
             }
             ToGuest::Setup { op, dirs } => {
-                lock(&self.inner.dirs).extend(dirs.into_iter().map(str::to_owned));
+                dirs.iter().for_each(|dir| lock(&self.inner.disk).make_all(dir));
                 self.out.send(&ToHost::Done { op }).await
             }
             ToGuest::Exec { op, spec, window } => {
@@ -219,13 +216,17 @@ impl Link {
                 Ok(())
             }
             ToGuest::Ping { nonce } => self.out.send(&ToHost::Pong { nonce }).await,
-            ToGuest::Keep { op, spec, .. } => self.keep(op, &spec).await,
+            ToGuest::Keep { op, spec, terminal } => self.keep(op, &spec, terminal.is_some()).await,
             ToGuest::Take { op, stdout, stderr } => self.take(op, [stdout, stderr]).await,
             ToGuest::Forget { op } => {
                 lock(&self.inner.kept).remove(&op);
                 Ok(())
             }
-            ToGuest::Signal { .. } | ToGuest::Resize { .. } => Ok(()),
+            ToGuest::Signal { op, signal } => {
+                self.signal(op, signal);
+                Ok(())
+            }
+            ToGuest::Resize { .. } => Ok(()),
         }
     }
 
@@ -250,7 +251,7 @@ impl Link {
 
     /// Whether a command can start there; if not, it was refused.
     async fn has_dir(&self, op: u64, cwd: &str) -> io::Result<bool> {
-        let is_there = lock(&self.inner.dirs).contains(cwd);
+        let is_there = lock(&self.inner.disk).is_directory(cwd);
         if !is_there {
             let message = "the working directory does not exist";
             self.out.send(&ToHost::Refused { op, kind: RefusalKind::CwdMissing, message }).await?;
@@ -258,10 +259,11 @@ impl Link {
         Ok(is_there)
     }
 
-    async fn keep(&mut self, op: u64, spec: &ExecSpec<'_>) -> io::Result<()> {
+    async fn keep(&mut self, op: u64, spec: &ExecSpec<'_>, is_terminal: bool) -> io::Result<()> {
         if self.has_dir(op, spec.cwd).await? {
             self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
-            let kept = kept::start(op, script::parse(spec), &self.inner);
+            let command = if is_terminal { Command::Terminal } else { script::parse(spec) };
+            let kept = kept::start(op, command, &self.inner);
             self.carry(op, kept, [0; 2]);
         }
         Ok(())
@@ -285,7 +287,7 @@ impl Link {
     fn carry(&mut self, op: u64, kept: Arc<KeptOp>, positions: [u64; 2]) {
         let (stdin, _) = mpsc::unbounded_channel();
         let (credit, granted) = watch::channel(kept::first_grant(positions));
-        self.ops.insert(op, Op { stdin, credit, killed: watch::Sender::new(false) });
+        self.ops.insert(op, Op { stdin, credit, killed: watch::Sender::new(None) });
         let out = self.out.clone();
         self.commands.spawn(async move {
             // A link that broke is followed by another.
@@ -296,11 +298,11 @@ impl Link {
 
     async fn kill(&mut self, op: u64) -> io::Result<()> {
         if let Some(kept) = lock(&self.inner.kept).get(&op) {
-            kept.kill();
+            kept.kill(SIGKILL);
             return Ok(());
         }
         if let Some(running) = self.ops.get(&op) {
-            running.killed.send_replace(true);
+            running.killed.send_replace(Some(SIGKILL));
             return Ok(());
         }
         if lock(&self.inner.leftover).remove(&op) {
@@ -308,6 +310,19 @@ impl Link {
         }
         let message = "there is no such operation";
         self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await
+    }
+
+    /// A signal that a program can survive, as SIGWINCH, does nothing.
+    fn signal(&self, op: u64, signal: i32) {
+        const DEADLY: [i32; 8] = [1, 2, 3, 6, SIGKILL, 13, 14, 15];
+        if !DEADLY.contains(&signal) {
+            return;
+        }
+        if let Some(kept) = lock(&self.inner.kept).get(&op) {
+            kept.kill(signal);
+        } else if let Some(running) = self.ops.get(&op) {
+            running.killed.send_replace(Some(signal));
+        }
     }
 
     fn run(&mut self, op: u64, command: Command, window: u32) {
@@ -337,7 +352,7 @@ impl Link {
     fn begin(&mut self, op: u64, window: u32) -> (Stream, Inbox) {
         let (stdin, from_host) = mpsc::unbounded_channel();
         let (credit, granted) = watch::channel([u64::from(window); 2]);
-        let (kill, killed) = watch::channel(false);
+        let (kill, killed) = watch::channel(None);
         self.ops.insert(op, Op { stdin, credit, killed: kill });
         let inbox = Inbox { stdin: from_host, credit: granted, killed };
         (Stream::new(op, self.out.clone(), Arc::clone(&self.inner)), inbox)

@@ -1,42 +1,46 @@
-//! Errands among the files of a fake sandbox: reading, writing, listing and looking, of text in memory. The rest it does not know.
+//! File operations of a fake sandbox, on its files in memory.
 
 use std::io;
 
 use guest_proto::{
-    Channel, Exit, FileErrorKind, FileKind, FileReply, FileRequest, FileStat, LAST_PIECE, PREFIX, ToHost,
+    Channel, Exit, FileErrorKind, FileReply, FileRequest, FileStat, LAST_PIECE, PREFIX, Tally, ToHost,
 };
 
-use super::guest::{Inbox, Inner, lock};
+use super::disk::{Disk, Failure};
+use super::guest::{Inbox, lock};
 use super::script::Stream;
 
 /// What is asked, with paths of its own.
 pub enum Errand {
-    Read(String),
-    Write(String),
+    Read { path: String, offset: u64, from_end: bool, length: Option<u64> },
     Stat(String),
-    List(String),
-    Unknown,
+    List { path: String, offset: u64, limit: u32 },
+    Write { path: String, mode: Option<u32>, parents: bool },
+    MakeDir { path: String, mode: Option<u32>, recursive: bool },
+    Delete { path: String, recursive: bool },
+    Move { from: String, to: String, overwrite: bool },
+    Pack(String),
+    Unpack(String),
 }
 
 pub fn parse(request: &FileRequest<'_>) -> Errand {
     let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-    match request {
-        FileRequest::Read { path, .. } => Errand::Read(text(path)),
-        FileRequest::Write { path, .. } => Errand::Write(text(path)),
+    match *request {
+        FileRequest::Read { path, offset, from_end, length } => {
+            Errand::Read { path: text(path), offset, from_end, length }
+        }
         FileRequest::Stat { path, .. } => Errand::Stat(text(path)),
-        FileRequest::List { path, .. } => Errand::List(text(path)),
-        _ => Errand::Unknown,
-    }
-}
-
-fn stat(text: &str) -> FileStat<'static> {
-    FileStat {
-        kind: FileKind::File,
-        mode: 0o644,
-        size: text.len() as u64,
-        modified_ns: 1_000_000_000,
-        inode: 1,
-        target: None,
+        FileRequest::List { path, offset, limit } => Errand::List { path: text(path), offset, limit },
+        FileRequest::Write { path, mode, parents } => Errand::Write { path: text(path), mode, parents },
+        FileRequest::MakeDir { path, mode, recursive } => {
+            Errand::MakeDir { path: text(path), mode, recursive }
+        }
+        FileRequest::Delete { path, recursive } => Errand::Delete { path: text(path), recursive },
+        FileRequest::Move { from, to, overwrite } => {
+            Errand::Move { from: text(from), to: text(to), overwrite }
+        }
+        FileRequest::Pack { path } => Errand::Pack(text(path)),
+        FileRequest::Unpack { path } => Errand::Unpack(text(path)),
     }
 }
 
@@ -48,71 +52,89 @@ pub async fn run(mut stream: Stream, errand: Errand, mut inbox: Inbox) -> io::Re
 }
 
 async fn act(stream: &mut Stream, errand: Errand, inbox: &mut Inbox) -> io::Result<Exit> {
-    let mut said = Vec::new();
-    let mut exit = Exit::Code(0);
-    let done = match errand {
-        Errand::Read(path) => find(&stream.inner, &path).map(|text| {
-            let length = Some(text.len() as u64);
-            say(&FileReply::Content { stat: stat(&text), offset: 0, length }, &mut said);
-            said.extend_from_slice(text.as_bytes());
-        }),
-        Errand::Stat(path) => {
-            find(&stream.inner, &path).map(|text| say(&FileReply::Stat(stat(&text)), &mut said))
-        }
-        Errand::Write(path) => match fed(inbox).await {
-            Some(text) => {
-                say(&FileReply::Stat(stat(&text)), &mut said);
-                lock(&stream.inner.files).insert(path, text);
-                Ok(())
-            }
-            None => Err((FileErrorKind::Interrupted, "the upload ended before it was complete".to_owned())),
-        },
-        Errand::List(dir) => {
-            let files = lock(&stream.inner.files);
-            let below = files.iter().filter_map(|(path, text)| Some((path.strip_prefix(&dir)?, text)));
-            let mut total = 0;
-            for (name, text) in below {
-                total += 1;
-                let name = name.trim_start_matches('/').as_bytes();
-                say(&FileReply::Entry { name, stat: stat(text) }, &mut said);
-            }
-            say(&FileReply::Listed { total }, &mut said);
-            Ok(())
-        }
-        Errand::Unknown => Err((FileErrorKind::Failed, "a fake sandbox does not know this".to_owned())),
+    let content = match errand {
+        Errand::Write { .. } | Errand::Unpack(_) => fed(inbox).await,
+        _ => Some(Vec::new()),
     };
-    if let Err((kind, message)) = done {
-        said.clear();
-        say(&FileReply::Failed { kind, message: &message }, &mut said);
-        exit = Exit::Code(1);
-    }
-    stream.print(inbox, Channel::Stdout, &said).await?;
+    let output = match content {
+        Some(content) => carry_out(errand, content, &mut lock(&stream.inner.disk)),
+        None => Err((FileErrorKind::Interrupted, "the upload ended before it was complete".to_owned())),
+    };
+    let (output, exit) = match output {
+        Ok(output) => (output, Exit::Code(0)),
+        Err((kind, message)) => {
+            let mut output = Vec::new();
+            say(&FileReply::Failed { kind, message: &message }, &mut output);
+            (output, Exit::Code(1))
+        }
+    };
+    stream.print(inbox, Channel::Stdout, &output).await?;
     Ok(exit)
 }
 
-fn find(inner: &Inner, path: &str) -> Result<String, (FileErrorKind, String)> {
-    let found = lock(&inner.files).get(path).cloned();
-    found.ok_or_else(|| (FileErrorKind::NotFound, format!("there is no '{path}'")))
+/// Everything that a successful operation sends.
+fn carry_out(errand: Errand, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u8>, Failure> {
+    let mut output = Vec::new();
+    let mut say_stat = |stat: FileStat<'_>| say(&FileReply::Stat(stat), &mut output);
+    match errand {
+        Errand::Stat(path) => say_stat(disk.stat(&path)?),
+        Errand::Write { path, mode, parents } => say_stat(disk.write(&path, mode, parents, content)?),
+        Errand::MakeDir { path, mode, recursive } => say_stat(disk.make_dir(&path, mode, recursive)?),
+        Errand::Move { from, to, overwrite } => say_stat(disk.rename(&from, &to, overwrite)?),
+        Errand::Delete { path, recursive } => say_done(disk.delete(&path, recursive)?, &mut output),
+        Errand::Unpack(path) => say_done(disk.unpack(&path, &content)?, &mut output),
+        Errand::Pack(path) => {
+            let archive = disk.pack(&path)?;
+            say(&FileReply::Packing, &mut output);
+            output.extend_from_slice(&archive);
+        }
+        Errand::List { path, offset, limit } => {
+            let entries = disk.list(&path)?;
+            let from = usize::try_from(offset).unwrap_or(usize::MAX);
+            for (name, stat) in entries.iter().skip(from).take(limit as usize) {
+                say(&FileReply::Entry { name: name.as_bytes(), stat: *stat }, &mut output);
+            }
+            say(&FileReply::Listed { total: entries.len() as u64 }, &mut output);
+        }
+        Errand::Read { path, offset, from_end, length } => {
+            let bytes = disk.read(&path)?;
+            let size = bytes.len() as u64;
+            if !from_end && offset > 0 && offset >= size {
+                let message = format!("'{path}' has {size} bytes; the range begins behind them");
+                return Err((FileErrorKind::Range, message));
+            }
+            let offset = if from_end { size.saturating_sub(offset) } else { offset };
+            let length = length.unwrap_or(u64::MAX).min(size - offset);
+            say(&FileReply::Content { stat: disk.stat(&path)?, offset, length: Some(length) }, &mut output);
+            let range = offset as usize..(offset + length) as usize;
+            output.extend_from_slice(&bytes[range]);
+        }
+    }
+    Ok(output)
+}
+
+fn say_done(tally: Tally, to: &mut Vec<u8>) {
+    say(&FileReply::Done(tally), to);
 }
 
 /// All that is fed, up to its last piece; nothing where its caller goes away before.
-async fn fed(inbox: &mut Inbox) -> Option<String> {
+async fn fed(inbox: &mut Inbox) -> Option<Vec<u8>> {
     let mut killed = inbox.killed.clone();
     let mut raw = Vec::new();
-    let mut text = Vec::new();
+    let mut content = Vec::new();
     loop {
         let bytes = tokio::select! {
-            Ok(_) = killed.wait_for(|killed| *killed) => return None,
+            Ok(_) = killed.wait_for(Option::is_some) => return None,
             bytes = inbox.stdin.recv() => bytes??,
         };
         raw.extend_from_slice(&bytes);
         while let Some(header) = raw.first_chunk::<PREFIX>() {
             let end = PREFIX + u32::from_le_bytes(*header) as usize;
             if *header == LAST_PIECE {
-                return String::from_utf8(text).ok();
+                return Some(content);
             }
             let Some(piece) = raw.get(PREFIX..end) else { break };
-            text.extend_from_slice(piece);
+            content.extend_from_slice(piece);
             raw.drain(..end);
         }
     }

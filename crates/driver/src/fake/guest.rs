@@ -1,6 +1,6 @@
 //! What the processes of a fake sandbox share: their life, their files, the manner of their agent, and its way out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +10,7 @@ use guest_proto::{Channel, ToHost};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
+use super::disk::Disk;
 use super::remains::KeptOps;
 
 /// How an agent behaves.
@@ -58,8 +59,7 @@ pub struct Inner {
     pub kept: Mutex<KeptOps>,
     /// Processes in the background.
     pub background: AtomicUsize,
-    pub files: Arc<Mutex<BTreeMap<String, String>>>,
-    pub dirs: Arc<Mutex<BTreeSet<String>>>,
+    pub disk: Arc<Mutex<Disk>>,
 }
 
 impl Inner {
@@ -111,7 +111,8 @@ impl Out {
 pub struct Inbox {
     pub stdin: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
     pub credit: watch::Receiver<[u64; 2]>,
-    pub killed: watch::Receiver<bool>,
+    /// The signal that ends the command.
+    pub killed: watch::Receiver<Option<i32>>,
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

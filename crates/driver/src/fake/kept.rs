@@ -15,7 +15,7 @@ const PIECE: usize = 16 * 1024;
 /// Starts a command, which ends with its sandbox at the latest.
 pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<KeptOp> {
     let (stdin, from_host) = mpsc::unbounded_channel();
-    let (killed, kill) = watch::channel(false);
+    let (killed, kill) = watch::channel(None);
     // Nothing is granted here: what it prints goes to whoever reads.
     let (_, credit) = watch::channel([0; 2]);
     let kept = Arc::new(KeptOp::new(stdin, killed));

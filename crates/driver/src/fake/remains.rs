@@ -14,7 +14,7 @@ pub struct KeptOp {
     pub printed: watch::Sender<Printed>,
     stdin: mpsc::UnboundedSender<Option<Vec<u8>>>,
     received: watch::Sender<u64>,
-    killed: watch::Sender<bool>,
+    killed: watch::Sender<Option<i32>>,
 }
 
 /// All that it ever printed, and its end.
@@ -25,7 +25,7 @@ pub struct Printed {
 }
 
 impl KeptOp {
-    pub fn new(stdin: mpsc::UnboundedSender<Option<Vec<u8>>>, killed: watch::Sender<bool>) -> Self {
+    pub fn new(stdin: mpsc::UnboundedSender<Option<Vec<u8>>>, killed: watch::Sender<Option<i32>>) -> Self {
         Self { printed: watch::Sender::default(), stdin, received: watch::Sender::new(0), killed }
     }
 
@@ -39,8 +39,8 @@ impl KeptOp {
         *self.received.borrow()
     }
 
-    pub fn kill(&self) {
-        self.killed.send_replace(true);
+    pub fn kill(&self, signal: i32) {
+        self.killed.send_replace(Some(signal));
     }
 
     /// Whether the place is one of its output.

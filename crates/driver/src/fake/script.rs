@@ -1,7 +1,7 @@
 //! The few commands that a fake sandbox knows. Each means in bash what it means here, so that one suite runs on both.
 //!
 //! `true` · `exit N` · `echo TEXT` · `echo TEXT >&2` · `echo $NAME` · `echo TEXT > FILE` · `cat` · `cat FILE` · `pwd` · `sleep SECONDS`
-//! · `sleep 1000 >/dev/null 2>&1 &` · `pgrep -c sleep` · `head -c BYTES /dev/zero` · `kill -9 $$`
+//! · `sleep 1000 >/dev/null 2>&1 &` · `pgrep -c sleep` · `head -c BYTES /dev/zero` · `kill -9 $$`, and several separated by `; `
 
 use std::io;
 use std::sync::Arc;
@@ -19,24 +19,35 @@ const PIECE: usize = 16 * 1024;
 pub enum Command {
     Exit(i32),
     Print(Channel, String),
-    Write { file: String, text: String },
+    Write { path: String, text: String },
     CopyInput,
-    Read { file: String },
+    Read { path: String, shown: String },
     Sleep(Duration),
     Background,
     CountBackground,
     Zeroes(usize),
     Die,
+    /// One after the other, up to the first that ends the shell.
+    Sequence(Vec<Command>),
+    /// Shows what is typed, until a line `exit N` is.
+    Terminal,
     Unknown,
 }
 
 pub fn parse(spec: &ExecSpec<'_>) -> Command {
     let text = spec.argv.last().copied().unwrap_or_default();
-    let line = |text: &str| format!("{text}\n");
+    let mut steps: Vec<Command> = text.split("; ").map(|step| parse_step(step.trim(), spec)).collect();
+    if steps.len() == 1 { steps.remove(0) } else { Command::Sequence(steps) }
+}
+
+fn parse_step(text: &str, spec: &ExecSpec<'_>) -> Command {
+    let line = |text: &str| format!("{}\n", expanded(text, spec));
+    let absolute =
+        |path: &str| if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", spec.cwd) };
     match text {
-        "true" => return Command::Exit(0),
+        "true" => return Command::Print(Channel::Stdout, String::new()),
         "cat" => return Command::CopyInput,
-        "pwd" => return Command::Print(Channel::Stdout, line(spec.cwd)),
+        "pwd" => return Command::Print(Channel::Stdout, format!("{}\n", spec.cwd)),
         "kill -9 $$" => return Command::Die,
         "sleep 1000 >/dev/null 2>&1 &" => return Command::Background,
         "pgrep -c sleep" => return Command::CountBackground,
@@ -45,7 +56,7 @@ pub fn parse(spec: &ExecSpec<'_>) -> Command {
     let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
     match verb {
         "exit" => rest.parse().map_or(Command::Unknown, Command::Exit),
-        "cat" => Command::Read { file: rest.to_owned() },
+        "cat" => Command::Read { path: absolute(rest), shown: rest.to_owned() },
         "sleep" => {
             rest.parse().map_or(Command::Unknown, |seconds| Command::Sleep(Duration::from_secs_f64(seconds)))
         }
@@ -53,17 +64,26 @@ pub fn parse(spec: &ExecSpec<'_>) -> Command {
             let bytes = rest.strip_prefix("-c ").and_then(|rest| rest.strip_suffix(" /dev/zero"));
             bytes.and_then(|bytes| bytes.parse().ok()).map_or(Command::Unknown, Command::Zeroes)
         }
-        "echo" => match (rest.split_once(" > "), rest.strip_suffix(" >&2"), rest.strip_prefix('$')) {
-            (Some((text, file)), _, _) => Command::Write { file: file.to_owned(), text: line(text) },
-            (None, Some(text), _) => Command::Print(Channel::Stderr, line(text)),
-            (None, None, Some(name)) => {
-                let value = spec.env.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value);
-                Command::Print(Channel::Stdout, line(value))
-            }
-            (None, None, None) => Command::Print(Channel::Stdout, line(rest)),
+        "echo" => match (rest.split_once(" > "), rest.strip_suffix(" >&2")) {
+            (Some((text, path)), _) => Command::Write { path: absolute(path), text: line(text) },
+            (None, Some(text)) => Command::Print(Channel::Stderr, line(text)),
+            (None, None) => Command::Print(Channel::Stdout, line(rest)),
         },
         _ => Command::Unknown,
     }
+}
+
+/// The text with the values of its variables.
+fn expanded(text: &str, spec: &ExecSpec<'_>) -> String {
+    let value = |name: &str| spec.env.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value);
+    let mut parts = text.split('$');
+    let mut expanded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len());
+        expanded.push_str(value(&part[..end]));
+        expanded.push_str(&part[end..]);
+    }
+    expanded
 }
 
 /// What a command writes to.
@@ -137,7 +157,7 @@ pub async fn run(mut stream: Stream, command: Command, mut inbox: Inbox) -> io::
     let mut killed = inbox.killed.clone();
     let exit = tokio::select! {
         // The host going away without a word is no kill.
-        Ok(_) = killed.wait_for(|killed| *killed) => Exit::Signal(9),
+        Ok(signal) = killed.wait_for(Option::is_some) => Exit::Signal(signal.unwrap_or(9)),
         exit = act(&mut stream, command, &mut inbox) => exit?,
     };
     let duration_us = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -149,20 +169,26 @@ async fn act(stream: &mut Stream, command: Command, inbox: &mut Inbox) -> io::Re
         Command::Exit(code) => return Ok(Exit::Code(code)),
         Command::Die => return Ok(Exit::Signal(9)),
         Command::Print(channel, text) => stream.print(inbox, channel, text.as_bytes()).await?,
-        Command::Write { file, text } => drop(lock(&stream.inner.files).insert(file, text)),
+        Command::Write { path, text } => {
+            let written = lock(&stream.inner.disk).write(&path, None, false, text.into_bytes());
+            if let Err((_, message)) = written {
+                stream.print(inbox, Channel::Stderr, format!("bash: {message}\n").as_bytes()).await?;
+                return Ok(Exit::Code(1));
+            }
+        }
         Command::CopyInput => {
             while let Some(Some(bytes)) = inbox.stdin.recv().await {
                 stream.print(inbox, Channel::Stdout, &bytes).await?;
             }
         }
-        Command::Read { file } => {
-            let text = lock(&stream.inner.files).get(&file).cloned();
-            let Some(text) = text else {
-                let missing = format!("cat: {file}: No such file or directory\n");
+        Command::Read { path, shown } => {
+            let content = lock(&stream.inner.disk).read(&path).map(<[u8]>::to_vec);
+            let Ok(content) = content else {
+                let missing = format!("cat: {shown}: No such file or directory\n");
                 stream.print(inbox, Channel::Stderr, missing.as_bytes()).await?;
                 return Ok(Exit::Code(1));
             };
-            stream.print(inbox, Channel::Stdout, text.as_bytes()).await?;
+            stream.print(inbox, Channel::Stdout, &content).await?;
         }
         Command::Sleep(duration) => stream.inner.sleep(duration).await,
         Command::Background => drop(stream.inner.background.fetch_add(1, Ordering::Relaxed)),
@@ -178,9 +204,36 @@ async fn act(stream: &mut Stream, command: Command, inbox: &mut Inbox) -> io::Re
                 left -= piece;
             }
         }
+        Command::Sequence(steps) => {
+            let mut exit = Exit::Code(0);
+            for step in steps {
+                let is_last = matches!(step, Command::Exit(_) | Command::Die);
+                exit = Box::pin(act(stream, step, inbox)).await?;
+                if is_last {
+                    break;
+                }
+            }
+            return Ok(exit);
+        }
+        Command::Terminal => return terminal(stream, inbox).await,
         Command::Unknown => {
             stream.print(inbox, Channel::Stderr, b"bash: command not found\n").await?;
             return Ok(Exit::Code(127));
+        }
+    }
+    Ok(Exit::Code(0))
+}
+
+async fn terminal(stream: &mut Stream, inbox: &mut Inbox) -> io::Result<Exit> {
+    let mut typed = String::new();
+    while let Some(Some(bytes)) = inbox.stdin.recv().await {
+        stream.print(inbox, Channel::Stdout, &bytes).await?;
+        typed.push_str(&String::from_utf8_lossy(&bytes));
+        while let Some((line, rest)) = typed.split_once(['\r', '\n']) {
+            if let Some(code) = line.strip_prefix("exit ").and_then(|code| code.trim().parse().ok()) {
+                return Ok(Exit::Code(code));
+            }
+            typed = rest.to_owned();
         }
     }
     Ok(Exit::Code(0))
