@@ -27,6 +27,8 @@ mod relay;
 mod room;
 mod routes;
 mod service;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::process::ExitCode;
 

@@ -42,7 +42,7 @@ impl Ports {
     }
 
     /// For tests, with a secret that nobody else has.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn passing(config: &Config) -> Self {
         Self::new(config, 8443, Secret::random())
     }

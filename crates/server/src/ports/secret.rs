@@ -45,7 +45,7 @@ impl Secret {
         Ok(Self::of(&bytes))
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn random() -> Self {
         let mut made = [0; BYTES];
         rand::rng().fill_bytes(&mut made);

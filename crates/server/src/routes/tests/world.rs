@@ -1,27 +1,19 @@
 //! A service to ask, and its answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use driver::fake::FakeDriver;
-use engine::{Clock, Engine, EngineSettings, Template};
+use engine::Clock;
 use http_body_util::BodyExt;
 use image::{Catalogue, Images};
-use rules::{Capacity, KeyText, Rates, TimeMs};
+use rules::Capacity;
 use serde_json::Value;
-use store::{Batch, KeyRecord, MemoryStore, Store, Write};
-use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
-use crate::keyring::{Keyring, hash_of};
 use crate::layers::Guarded;
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
-use crate::once::Once;
-use crate::routes;
 use crate::service::Service;
+use crate::testing::{Harness, Settings, key};
 
 pub const IMAGE: &str = "test:1";
 /// Answers a connection with nothing, ever.
@@ -33,45 +25,12 @@ pub struct World {
     pub driver: FakeDriver,
     pub service: Arc<Service>,
     pub guarded: Guarded,
-    dir: TempDir,
-    registry: std::net::TcpListener,
-}
-
-fn key(n: u8) -> KeyText {
-    KeyText::format([n; 32])
+    harness: Harness,
 }
 
 /// `Authorization` of account `one`, which may do everything; of account `two`, likewise.
 pub fn bearer(n: u8) -> String {
     format!("Bearer {}", key(n).as_str())
-}
-
-async fn put_key(store: &MemoryStore, n: u8, account: &str) {
-    let record = KeyRecord {
-        id: format!("key_{n}"),
-        hash: hash_of(&key(n)),
-        account: account.to_owned(),
-        scopes: "read,execute,write".to_owned(),
-        name: None,
-        prefix_hint: key(n).hint().to_owned(),
-        created_at: TimeMs(1),
-        revoked_at: None,
-    };
-    store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await.unwrap();
-}
-
-async fn images(dir: &TempDir, registry: &std::net::TcpListener) -> Images {
-    let root = dir.path().join("root");
-    std::fs::create_dir_all(root.join("bin")).unwrap();
-    let mut catalogue = Catalogue::default();
-    catalogue.set(IMAGE, &[format!("rootfs:{}", root.display())]).unwrap();
-    catalogue.set("custom", &[""; 0]).unwrap();
-    catalogue.set("gone:1", &["rootfs:/nonexistent/root"]).unwrap();
-    let registry = registry.local_addr().unwrap();
-    catalogue.set(HANGING, &[format!("{registry}/hanging:1")]).unwrap();
-    let images = Images::open(&dir.path().join("images"), catalogue, image::Options::default()).unwrap();
-    images.ensure(IMAGE, Arc::new(|_| {})).await.unwrap();
-    images
 }
 
 impl World {
@@ -89,67 +48,31 @@ impl World {
     }
 
     async fn made(clock: Clock, allow_any_image: bool) -> Self {
-        let (store, driver) = (MemoryStore::new(), FakeDriver::new());
-        put_key(&store, 1, "one").await;
-        put_key(&store, 2, "two").await;
-        let dir = tempfile::tempdir().unwrap();
-        let registry = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let images = images(&dir, &registry).await;
-        let settings = EngineSettings {
-            capacity: Capacity { cpu: 1000, memory_mb: 4096 * FIT as u64, disk_mb: 1_000_000 },
-            pool: Default::default(),
-            concurrent_executions: 3,
-            execution_queue: 0,
-            paused_retention_ms: 0,
-            terminated_retention_ms: 0,
-            slots: 100,
-            prices: Default::default(),
-            detached: engine::DetachedSettings::in_dir(dir.path().join("executions")),
-        };
-        let kept: Arc<dyn Store> = Arc::new(store.clone());
-        let template =
-            Template { name: IMAGE.to_owned(), digest: "sha256:1".to_owned(), layers: vec![], env: vec![] };
-        let find = Arc::new(move |name: &str| (name == IMAGE).then(|| template.clone()));
-        let parts = engine::Parts {
-            driver: Arc::new(driver.clone()),
-            store: Arc::clone(&kept),
-            network: Arc::new(net::NoNetwork),
-            refusals: None,
-            find_image: find,
+        let settings = Settings {
             clock,
-        };
-        let (engine, _) = Engine::open(parts, settings).await.unwrap();
-        let service = Arc::new(Service {
-            engine,
-            images,
             allow_any_image,
-            keyring: Keyring::load(&store).await.unwrap(),
-            limiter: Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 }),
-            once: Once::new(Arc::clone(&kept)),
-            room: Default::default(),
-            ports: crate::ports::Ports::passing(&crate::config::Config::default()),
-            store: kept,
-            metrics: Metrics::new(),
-            trusted_proxies: Default::default(),
-            config_rules: Default::default(),
-            execute_rules: Default::default(),
+            ready: &[IMAGE],
+            hanging: HANGING,
+            capacity: Capacity { cpu: 1000, memory_mb: 4096 * FIT as u64, disk_mb: 1_000_000 },
             max_output_bytes: 1024,
-            pull_patience: Duration::from_millis(200),
-            stopping: CancellationToken::new(),
-        });
-        let guarded = routes::guarded(Arc::clone(&service));
-        Self { driver, service, guarded, dir, registry }
+        };
+        let harness = Harness::new(settings).await.unwrap();
+        Self {
+            driver: harness.driver.clone(),
+            service: Arc::clone(&harness.service),
+            guarded: harness.guarded.clone(),
+            harness,
+        }
     }
 
     /// The same images as another process of this host has them.
     pub fn images_beside(&self) -> Images {
-        let root = self.dir.path().join("images");
-        Images::open(&root, Catalogue::default(), image::Options::default()).unwrap()
+        Images::open(&self.harness.images_dir(), Catalogue::default(), image::Options::default()).unwrap()
     }
 
     /// An image of the registry that answers nothing.
     pub fn hanging_reference(&self, name: &str) -> String {
-        format!("{}/{name}", self.registry.local_addr().unwrap())
+        format!("{}/{name}", self.harness.registry.local_addr().unwrap())
     }
 
     pub async fn send(&self, request: Request<Body>) -> axum::response::Response {

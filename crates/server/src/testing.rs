@@ -1,0 +1,236 @@
+//! A whole service on the fake driver and a store in memory, for the tests of this crate and of the client library.
+//!
+//! [`Harness`] is the service without sockets: real layers, router, engine and images. [`TestService`] serves a harness on a loopback
+//! port with the real listener, in a thread of its own. Compiled for tests and with the feature `testing` only.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use driver::fake::FakeDriver;
+use engine::{Clock, Engine, EngineSettings, Template};
+use image::{Catalogue, Images};
+use listen::{Limits, Listener, Server};
+use rules::{Capacity, KeyText, Rates, TimeMs};
+use store::{Batch, KeyRecord, MemoryStore, Store, Write};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::keyring::{Keyring, hash_of};
+use crate::layers::{Guarded, Unrouted};
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::once::Once;
+use crate::ports::Ports;
+use crate::relay::Relay;
+use crate::routes;
+use crate::service::Service;
+
+/// What a harness is made with.
+pub struct Settings {
+    pub clock: Clock,
+    pub allow_any_image: bool,
+    /// Images that are on the host.
+    pub ready: &'static [&'static str],
+    /// An image whose registry accepts connections and never answers.
+    pub hanging: &'static str,
+    pub capacity: Capacity,
+    pub max_output_bytes: usize,
+}
+
+/// The service without its sockets. Keys `key(1)` and `key(2)` belong to the accounts `one` and `two` and may do everything.
+pub struct Harness {
+    pub driver: FakeDriver,
+    pub service: Arc<Service>,
+    pub guarded: Guarded,
+    pub dir: TempDir,
+    pub registry: std::net::TcpListener,
+}
+
+pub fn key(n: u8) -> KeyText {
+    KeyText::format([n; 32])
+}
+
+impl Harness {
+    pub async fn new(settings: Settings) -> Result<Self> {
+        let (store, driver) = (MemoryStore::new(), FakeDriver::new());
+        put_key(&store, 1, "one").await?;
+        put_key(&store, 2, "two").await?;
+        let dir = tempfile::tempdir()?;
+        let registry = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let images = images(&settings, &dir, registry.local_addr()?).await?;
+        let kept: Arc<dyn Store> = Arc::new(store.clone());
+        let engine_settings = EngineSettings {
+            capacity: settings.capacity,
+            pool: Default::default(),
+            concurrent_executions: 3,
+            execution_queue: 0,
+            paused_retention_ms: 0,
+            terminated_retention_ms: 0,
+            slots: 100,
+            prices: Default::default(),
+            detached: engine::DetachedSettings::in_dir(dir.path().join("executions")),
+        };
+        let parts = engine::Parts {
+            driver: Arc::new(driver.clone()),
+            store: Arc::clone(&kept),
+            network: Arc::new(net::NoNetwork),
+            refusals: None,
+            find_image: Arc::new(move |name: &str| settings.ready.contains(&name).then(|| template(name))),
+            clock: settings.clock,
+        };
+        let (engine, _) = Engine::open(parts, engine_settings).await?;
+        let service = Arc::new(Service {
+            engine,
+            images,
+            allow_any_image: settings.allow_any_image,
+            keyring: Keyring::load(&store).await?,
+            limiter: Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 }),
+            once: Once::new(Arc::clone(&kept)),
+            room: Default::default(),
+            ports: Ports::passing(&Config::default()),
+            store: kept,
+            metrics: Metrics::new(),
+            trusted_proxies: Default::default(),
+            config_rules: Default::default(),
+            execute_rules: Default::default(),
+            max_output_bytes: settings.max_output_bytes,
+            pull_patience: Duration::from_millis(200),
+            stopping: CancellationToken::new(),
+        });
+        let guarded = routes::guarded(Arc::clone(&service));
+        Ok(Self { driver, service, guarded, dir, registry })
+    }
+
+    pub fn images_dir(&self) -> PathBuf {
+        self.dir.path().join("images")
+    }
+}
+
+fn template(name: &str) -> Template {
+    Template { name: name.to_owned(), digest: "sha256:1".to_owned(), layers: vec![], env: vec![] }
+}
+
+async fn put_key(store: &MemoryStore, n: u8, account: &str) -> Result<()> {
+    let record = KeyRecord {
+        id: format!("key_{n}"),
+        hash: hash_of(&key(n)),
+        account: account.to_owned(),
+        scopes: "read,execute,write".to_owned(),
+        name: None,
+        prefix_hint: key(n).hint().to_owned(),
+        created_at: TimeMs(1),
+        revoked_at: None,
+    };
+    store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
+    Ok(())
+}
+
+async fn images(settings: &Settings, dir: &TempDir, registry: SocketAddr) -> Result<Images> {
+    let root = dir.path().join("root");
+    std::fs::create_dir_all(root.join("bin"))?;
+    let mut catalogue = Catalogue::default();
+    for name in settings.ready {
+        catalogue.set(name, &[format!("rootfs:{}", root.display())])?;
+    }
+    catalogue.set("custom", &[""; 0])?;
+    catalogue.set("gone:1", &["rootfs:/nonexistent/root"])?;
+    catalogue.set(settings.hanging, &[format!("{registry}/hanging:1")])?;
+    let images = Images::open(&dir.path().join("images"), catalogue, image::Options::default())?;
+    for name in settings.ready {
+        images.ensure(name, Arc::new(|_| {})).await?;
+    }
+    Ok(images)
+}
+
+/// A service on a loopback port. It has the images `ubuntu:24.04` and `python:3.12`, and `busy`, which it pulls for ever. Dropped,
+/// it stops.
+pub struct TestService {
+    address: SocketAddr,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TestService {
+    pub fn start() -> Result<Self> {
+        let stop = CancellationToken::new();
+        let (started, address) = mpsc::sync_channel(1);
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            if let Err(error) = serve(&started, &stopped) {
+                let _ = started.send(Err(error));
+            }
+        });
+        let address = address.recv().context("the thread of the service ended")??;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A key of account `one` that may do everything.
+    pub fn key(&self) -> String {
+        key(1).as_str().to_owned()
+    }
+}
+
+impl Drop for TestService {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves until `stop`; says the address once requests are accepted.
+fn serve(started: &mpsc::SyncSender<Result<SocketAddr>>, stop: &CancellationToken) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let settings = Settings {
+            clock: Clock::System,
+            allow_any_image: false,
+            ready: &["ubuntu:24.04", "python:3.12"],
+            hanging: "busy",
+            capacity: Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 10_000_000 },
+            max_output_bytes: 1 << 20,
+        };
+        let harness = Harness::new(settings).await?;
+        let socket = listen::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let address = socket.local_addr()?;
+        let server = Server {
+            application: Arc::new(Relay { api: harness.guarded.clone() }),
+            answers: Arc::new(Unrouted(Arc::clone(&harness.service))),
+            limits: Limits::default(),
+        };
+        let _ = started.send(Ok(address));
+        let listeners = vec![Listener::Http { socket }];
+        tokio::select! {
+            _ = listen::serve(server, listeners, CancellationToken::new(), Duration::ZERO) => {}
+            () = stop.cancelled() => {}
+        }
+        Ok(())
+    })
+}
+
+/// Runs an example of a client's documentation against a new service. Panics with the example's error.
+pub fn run(example: impl AsyncFnOnce(&TestService) -> Result<(), Box<dyn Error>>) {
+    let result = (|| {
+        let service = TestService::start()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(example(&service))
+    })();
+    if let Err(error) = result {
+        panic!("the example fails: {error}");
+    }
+}
