@@ -74,10 +74,14 @@ impl Service {
     }
 
     /// The companion library, set up for it.
-    pub fn client(&self) -> Result<client::Client> {
+    pub fn client(&self) -> Result<sandboxd_client::Client> {
         let url = format!("https://{}", self.process.address);
         let certificate = self.process.certificate_file()?;
-        Ok(client::Client::builder().url(url).key(&self.key).certificate_file(certificate).build()?)
+        Ok(sandboxd_client::Client::builder()
+            .url(url)
+            .key(&self.key)
+            .certificate_file(certificate)
+            .build()?)
     }
 
     /// A connection by one of its names, without HTTP.

@@ -11,9 +11,11 @@ mod files;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientBuilder, Code, EventKind, Failed, Fingerprint, Output, Paused, Run, Terminated};
 use e2e::service::{Service, ServiceOptions};
 use futures_util::{StreamExt, TryStreamExt};
+use sandboxd_client::{
+    Client, ClientBuilder, Code, EventKind, Failed, Fingerprint, Output, Paused, Run, Terminated,
+};
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,7 +40,7 @@ async fn key(service: &Service) -> String {
     account.authorization().trim_start_matches("Bearer ").to_owned()
 }
 
-fn code<T>(result: client::Result<T>) -> Code {
+fn code<T>(result: sandboxd_client::Result<T>) -> Code {
     result.err().unwrap().code()
 }
 
@@ -244,7 +246,7 @@ async fn a_guard_leaves_nothing_however_its_scope_ends() {
     let service = service().await;
     let client = client(&service).await;
     let running = async || {
-        let list = client.list().state(client::SandboxState::Running);
+        let list = client.list().state(sandboxd_client::SandboxState::Running);
         list.page(0).await.unwrap().pagination.total
     };
     drop(client.create(Service::image()).await.unwrap().terminate_on_drop());
@@ -295,7 +297,7 @@ async fn handlers_and_runs_hear_what_happens() {
     assert_eq!(*told.lock().unwrap(), ["paused", "timeout", "SANDBOX_NOT_FOUND"]);
     run.finish().unwrap();
     let text = std::fs::read_to_string(file).unwrap();
-    let events: Vec<client::RuntimeEvent> =
+    let events: Vec<sandboxd_client::RuntimeEvent> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     use EventKind::*;
     let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();

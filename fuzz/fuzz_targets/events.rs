@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use client::sse::{Event, Parser, TooLong};
+use sandboxd_client::sse::{Event, Parser, TooLong};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -29,7 +29,7 @@ pub async fn run() -> Result<Vec<Row>> {
 }
 
 struct Library {
-    sandbox: client::Sandbox,
+    sandbox: sandboxd_client::Sandbox,
 }
 
 #[async_trait]

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
-use client::{Shown, Terminal};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use sandboxd_client::{Shown, Terminal};
 
 use crate::report::{OURS, Row};
 use crate::service::with_service;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use client::{ClientBuilder, Fingerprint};
+use sandboxd_client::{ClientBuilder, Fingerprint};
 use serde::{Deserialize, Serialize};
 
 /// Where nothing else is named.

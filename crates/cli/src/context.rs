@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::Result;
-use client::{Client, ClientBuilder, Code, Error};
+use sandboxd_client::{Client, ClientBuilder, Code, Error};
 
 use crate::cli::Global;
 use crate::configuration::{self, Configuration, DEFAULT, Profile};

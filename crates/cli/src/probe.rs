@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use client::Sandbox;
+use sandboxd_client::Sandbox;
 
 /// A line a process: pid, parent, state, owner, ticks of processor, kB of memory, start in ticks, and the command line.
 const SCRIPT: &str = r#"

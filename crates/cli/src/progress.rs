@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::{PullProgress, PullStage};
+use sandboxd_client::{PullProgress, PullStage};
 
 use crate::tty;
 

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use client::{Client, Code};
+use sandboxd_client::{Client, Code};
 
 use crate::progress::Progress;
 

@@ -1,10 +1,10 @@
 //! An agent that mends a failing test in a sandbox. The model is scripted, so that this runs anywhere: what a real one would be asked
 //! is `Model::next`. All that model and sandbox do is one run, in a list of events of the service.
 //!
-//! `cargo run -p client --example agent_loop`, with a service as `Client::from_env` finds it.
+//! `cargo run -p sandboxd-client --example agent_loop`, with a service as `Client::from_env` finds it.
 
-use client::{Client, EventKind, LlmCost, Run, Sandbox};
 use futures_util::TryStreamExt;
+use sandboxd_client::{Client, EventKind, LlmCost, Run, Sandbox};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = "add() { echo $(($1 - $2)); }\n";
@@ -85,7 +85,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Does what was wished for in the sandbox, where it can harm nothing; answers what the model is to see.
-async fn carry_out(sandbox: &Sandbox, wish: Wish) -> client::Result<String> {
+async fn carry_out(sandbox: &Sandbox, wish: Wish) -> sandboxd_client::Result<String> {
     match wish {
         Wish::Shell(command) => {
             let result = sandbox.execute(command).await?;
@@ -100,7 +100,7 @@ async fn carry_out(sandbox: &Sandbox, wish: Wish) -> client::Result<String> {
     }
 }
 
-async fn verdict(sandbox: &Sandbox) -> client::Result<&'static str> {
+async fn verdict(sandbox: &Sandbox) -> sandboxd_client::Result<&'static str> {
     let passed = sandbox.execute("bash test.sh").await?.exit_code == Some(0);
     Ok(if passed { "passed" } else { "failed" })
 }

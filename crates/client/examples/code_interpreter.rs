@@ -1,9 +1,9 @@
 //! A session like a notebook's: cells run one after the other in one interpreter, which keeps variables, functions and its directory.
 //! The interpreter is a process that lives on in the sandbox between the commands that feed it; it also survives a pause.
 //!
-//! `cargo run -p client --example code_interpreter`, with a service as `Client::from_env` finds it.
+//! `cargo run -p sandboxd-client --example code_interpreter`, with a service as `Client::from_env` finds it.
 
-use client::{Client, Sandbox};
+use sandboxd_client::{Client, Sandbox};
 
 /// Runs what it is told of through one pipe, tells of its end through another. Bash, as every image has it; for Python it would be
 /// the same with `exec(open(cell).read(), state)`.
@@ -30,12 +30,12 @@ struct Ran {
 }
 
 impl Session {
-    async fn begin(sandbox: &Sandbox) -> client::Result<Self> {
+    async fn begin(sandbox: &Sandbox) -> sandboxd_client::Result<Self> {
         sandbox.execute(INTERPRETER).await?;
         Ok(Self { sandbox: sandbox.clone(), cells: 0 })
     }
 
-    async fn run(&mut self, code: &str) -> client::Result<Ran> {
+    async fn run(&mut self, code: &str) -> sandboxd_client::Result<Ran> {
         self.cells += 1;
         let cell = format!("cell-{}", self.cells);
         self.sandbox.files().write(format!("/tmp/session/{cell}"), format!("{code}\n")).await?;

@@ -1,11 +1,11 @@
 //! A function over twenty inputs, each in a sandbox of its own, side by side; the results in the order of the inputs.
 //!
-//! `cargo run -p client --example parallel_map`, with a service as `Client::from_env` finds it.
+//! `cargo run -p sandboxd-client --example parallel_map`, with a service as `Client::from_env` finds it.
 
 use std::time::Duration;
 
-use client::{Client, ClientBuilder, SandboxState};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use sandboxd_client::{Client, ClientBuilder, SandboxState};
 
 const INPUTS: u64 = 20;
 const AT_ONCE: usize = 20;
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = ClientBuilder::from_env().patience(PATIENCE).retries(5).build()?;
     let job = format!("squares-{}", std::process::id());
     let results: Vec<(u64, String)> = stream::iter(1..=INPUTS)
-        .map(async |input| client::Result::Ok((input, square(&client, &job, input).await?)))
+        .map(async |input| sandboxd_client::Result::Ok((input, square(&client, &job, input).await?)))
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Whatever goes wrong half-way, the sandbox is gone afterwards.
-async fn square(client: &Client, job: &str, input: u64) -> client::Result<String> {
+async fn square(client: &Client, job: &str, input: u64) -> sandboxd_client::Result<String> {
     let image = std::env::var("IMAGE").unwrap_or_else(|_| "ubuntu:24.04".to_owned());
     let sandbox = client.create(image).metadata("job", job).await?.terminate_on_drop();
     sandbox.files().write("input", input.to_string()).await?;

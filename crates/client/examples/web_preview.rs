@@ -1,12 +1,12 @@
 //! A web app that is looked at while it is made: it runs in a sandbox, one of its ports has a URL, and who has the link sees each
 //! change with the next look. The link holds a token that ends by itself; nobody needs a key for it.
 //!
-//! `cargo run -p client --example web_preview`, with a service as `Client::from_env` finds it. Each line on standard input goes on.
+//! `cargo run -p sandboxd-client --example web_preview`, with a service as `Client::from_env` finds it. Each line on standard input goes on.
 
 use std::io::Write;
 use std::time::Duration;
 
-use client::{Client, Sandbox};
+use sandboxd_client::{Client, Sandbox};
 
 const PORT: u16 = 8080;
 
@@ -25,7 +25,7 @@ while (my $browser = $listener->accept) {
 }
 "#;
 
-async fn show(sandbox: &Sandbox, page: &str) -> client::Result<()> {
+async fn show(sandbox: &Sandbox, page: &str) -> sandboxd_client::Result<()> {
     // Replaced in one step: nobody sees half a page.
     sandbox.files().write("index.html", format!("<h1>{page}</h1>\n")).await?;
     Ok(())

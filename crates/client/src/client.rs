@@ -11,7 +11,7 @@ use crate::transport::{Call, Transport};
 /// One key's view of a service. Clones are cheap and share their connections.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// let sandbox = client.create("ubuntu:24.04").await?;
 /// assert_eq!(sandbox.execute("echo hi").await?.stdout, "hi\n");
 /// # Ok(()) });
@@ -29,7 +29,7 @@ impl Client {
     /// Whether the service is well. It takes any key for this.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// assert_eq!(client.health().await?.status, "ok");
     /// # Ok(()) });
     /// ```
@@ -40,9 +40,9 @@ impl Client {
     /// Where the service is.
     ///
     /// ```
-    /// let client = client::Client::builder().url("https://a.example/").key("k").system_certificates().build()?;
+    /// let client = sandboxd_client::Client::builder().url("https://a.example/").key("k").system_certificates().build()?;
     /// assert_eq!(client.url(), "https://a.example:443");
-    /// # Ok::<(), client::Error>(())
+    /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn url(&self) -> String {
         self.transport.place().url("")

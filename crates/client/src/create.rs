@@ -23,7 +23,7 @@ impl Client {
     /// Asks for a new sandbox of an image; `.await` sends it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("python:3.12").cpu(4).memory_mb(8192).await?;
     /// # Ok(()) });
     /// ```
@@ -35,7 +35,7 @@ impl Client {
 /// A sandbox that is being asked for; `.await` sends it. What is not said is as the service has it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// use std::time::Duration;
 /// let sandbox = client
 ///     .create("ubuntu:24.04")
@@ -74,7 +74,7 @@ impl Create {
     /// Virtual processors: 2, 4 or 8.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").cpu(8).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.cpu, 8);
     /// # Ok(()) });
@@ -87,7 +87,7 @@ impl Create {
     /// Memory in MB.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").memory_mb(2048).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.memory_mb, 2048);
     /// # Ok(()) });
@@ -100,7 +100,7 @@ impl Create {
     /// Disk in MB.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").disk_mb(5120).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.disk_mb, 5120);
     /// # Ok(()) });
@@ -113,7 +113,7 @@ impl Create {
     /// A variable of every command's environment.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").env("A", "1").env("B", "2").await?;
     /// assert_eq!(sandbox.execute("echo $A$B").await?.stdout, "12\n");
     /// # Ok(()) });
@@ -126,7 +126,7 @@ impl Create {
     /// Where commands run.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").workdir("/src").await?;
     /// assert_eq!(sandbox.known().unwrap().workdir, "/src");
     /// # Ok(()) });
@@ -139,7 +139,7 @@ impl Create {
     /// How long it may run in all; pauses do not count.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let day = std::time::Duration::from_secs(86_400);
     /// let sandbox = client.create("ubuntu:24.04").timeout(day).await?;
     /// assert_eq!(sandbox.known().unwrap().timeout_ms, 86_400_000);
@@ -153,7 +153,7 @@ impl Create {
     /// After how long without a command it is paused; zero for never.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").idle_timeout(std::time::Duration::ZERO).await?;
     /// assert_eq!(sandbox.known().unwrap().idle_timeout_ms, 0);
     /// # Ok(()) });
@@ -166,7 +166,7 @@ impl Create {
     /// A tag, by which lists can be filtered.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").metadata("job", "17").await?;
     /// assert_eq!(sandbox.known().unwrap().metadata["job"], "17");
     /// # Ok(()) });
@@ -179,10 +179,10 @@ impl Create {
     /// Lets it reach these domains and no others.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").only_domains(["example.com", "*.example.org"]).await?;
     /// let egress = sandbox.known().unwrap().network.egress;
-    /// assert_eq!(egress.default, client::EgressDefault::Deny);
+    /// assert_eq!(egress.default, sandboxd_client::EgressDefault::Deny);
     /// # Ok(()) });
     /// ```
     pub fn only_domains<D: Into<String>>(mut self, domains: impl IntoIterator<Item = D>) -> Self {
@@ -195,7 +195,7 @@ impl Create {
     /// The ports that may be exposed.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").allow_ports([3000]).await?;
     /// # Ok(()) });
     /// ```
@@ -210,7 +210,7 @@ impl Create {
     /// sandbox. Without one the library makes one for its own repeats.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let first = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
     /// let again = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
     /// assert_eq!(first.id(), again.id());
@@ -225,9 +225,9 @@ impl Create {
     /// who waits in his own way, looking at [`Client::image`] say.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.create("busy").without_waiting().await.unwrap_err();
-    /// assert_eq!((error.code(), error.repeats()), (client::Code::ResourceExhausted, 0));
+    /// assert_eq!((error.code(), error.repeats()), (sandboxd_client::Code::ResourceExhausted, 0));
     /// # Ok(()) });
     /// ```
     pub fn without_waiting(mut self) -> Self {
@@ -238,8 +238,8 @@ impl Create {
     /// Calls `handler` when something happens to the sandbox, its start included; see [`Sandbox::on`].
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
-    /// let sandbox = client.create("ubuntu:24.04").on(|_: &client::Started| println!("it runs")).await?;
+    /// # sandboxd_client::fixture::run(async |client| {
+    /// let sandbox = client.create("ubuntu:24.04").on(|_: &sandboxd_client::Started| println!("it runs")).await?;
     /// # Ok(()) });
     /// ```
     pub fn on<H: Happening>(self, handler: impl Fn(&H) + Send + Sync + 'static) -> Self {
@@ -250,8 +250,8 @@ impl Create {
     /// Notes in `run` what happens to the sandbox, its creation included.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
-    /// let run = client::Run::new();
+    /// # sandboxd_client::fixture::run(async |client| {
+    /// let run = sandboxd_client::Run::new();
     /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
     /// # Ok(()) });
     /// ```

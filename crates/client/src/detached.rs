@@ -25,7 +25,7 @@ impl Execute {
     /// Its standard input stays open, for [`Detached::write`]. Only for what is [`detached`](Self::detached).
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write("hello\n").await?;
@@ -42,7 +42,7 @@ impl Execute {
     /// [given](Self::timeout), of a day at most.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let build = sandbox.execute("echo built").detached().await?;
     /// assert_eq!(build.wait().await?.exit_code, Some(0));
@@ -73,7 +73,7 @@ impl Sandbox {
     /// Starts a command that goes on by itself: `execute(command).detached()`.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let server = sandbox.start("sleep 1000").await?;
     /// server.cancel().await?;
@@ -86,7 +86,7 @@ impl Sandbox {
     /// Its detached commands and terminals, newest first: those that run, and the last that ended.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let started = sandbox.start("echo hi").await?;
     /// assert_eq!(sandbox.executions().await?[0].execution_id, *started.id());
@@ -108,7 +108,7 @@ impl Sandbox {
     /// A handle for an execution, without asking whether there is one.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let id = sandbox.start("echo hi").await?.id().to_string();
     /// let found = sandbox.execution(&id)?;
@@ -128,9 +128,9 @@ async fn asked<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) ->
 /// A handle for a detached command or a terminal. Clones are the same handle; dropping it does nothing to the command.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
-/// use client::Output;
+/// use sandboxd_client::Output;
 /// use futures_util::TryStreamExt;
 /// let tests = sandbox.execute("echo one; echo two").detached().await?;
 /// // Here, later, or in another process: a lost connection is made again, and nothing is missed or comes twice.
@@ -152,7 +152,7 @@ impl Detached {
     /// Its identifier.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(sandbox.start("true").await?.id().as_str().starts_with("ex_"));
     /// # Ok(()) });
@@ -164,7 +164,7 @@ impl Detached {
     /// The sandbox that it runs in.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.start("true").await?.sandbox().id(), sandbox.id());
     /// # Ok(()) });
@@ -180,10 +180,10 @@ impl Detached {
     /// Asks how it is.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let sleeping = sandbox.start("sleep 1000").await?;
-    /// assert_eq!(sleeping.status().await?.state, client::ExecutionState::Running);
+    /// assert_eq!(sleeping.status().await?.state, sandboxd_client::ExecutionState::Running);
     /// # Ok(()) });
     /// ```
     pub async fn status(&self) -> Result<ExecutionView> {
@@ -193,7 +193,7 @@ impl Detached {
     /// What it printed so far.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let command = sandbox.start("echo hi").await?;
     /// let output = command.output().await?;
@@ -208,7 +208,7 @@ impl Detached {
     /// What it printed since a place.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let output = sandbox.start("echo hi").await?.output_after("1.0").await?;
     /// assert_eq!(output.stdout, "i\n");
@@ -221,7 +221,7 @@ impl Detached {
     /// Waits for its end, over lost connections too.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.start("exit 3").await?.wait().await?.exit_code, Some(3));
     /// # Ok(()) });
@@ -244,7 +244,7 @@ impl Detached {
     /// Writes to its standard input, and answers when the command took it. A write whose answer was lost is not sent again.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write("hello\n").await?;
@@ -257,7 +257,7 @@ impl Detached {
     /// As [`write`](Self::write), for as long as the command lives: one that reads nothing for a while takes no harm.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write_patiently(vec![0xff; 100]).await?;
@@ -270,12 +270,12 @@ impl Detached {
     /// Ends its standard input.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.close_stdin().await?;
     /// let error = cat.write("late").await.unwrap_err();
-    /// assert_eq!(error.code(), client::Code::ExecutionEnded);
+    /// assert_eq!(error.code(), sandboxd_client::Code::ExecutionEnded);
     /// # Ok(()) });
     /// ```
     pub async fn close_stdin(&self) -> Result<()> {
@@ -294,7 +294,7 @@ impl Detached {
     /// Sends a signal to it, such as `SIGINT`.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let sleeping = sandbox.start("sleep 1000").await?;
     /// sleeping.signal("SIGTERM").await?;
@@ -310,7 +310,7 @@ impl Detached {
     /// Kills it and all that it started. One that has ended stays as it is.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let ended = sandbox.start("sleep 1000").await?.cancel().await?;
     /// assert_eq!(ended.signal.as_deref(), Some("SIGKILL"));

@@ -15,7 +15,7 @@ pub use code::Code;
 /// What every call answers.
 ///
 /// ```
-/// async fn images(client: &client::Client) -> client::Result<Vec<String>> {
+/// async fn images(client: &sandboxd_client::Client) -> sandboxd_client::Result<Vec<String>> {
 ///     Ok(client.list().page(0).await?.data.into_iter().map(|item| item.image).collect())
 /// }
 /// ```
@@ -24,8 +24,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a call failed. Clones are cheap.
 ///
 /// ```
-/// use client::Code;
-/// # client::fixture::run(async |client| {
+/// use sandboxd_client::Code;
+/// # sandboxd_client::fixture::run(async |client| {
 /// let error = client.get("sb_00000000").await.unwrap_err();
 /// match error.code() {
 ///     Code::SandboxNotFound => assert_eq!(error.details()["sandboxId"], "sb_00000000"),
@@ -152,9 +152,9 @@ impl Error {
     /// What went wrong, to match on.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
-    /// assert_eq!(error.code(), client::Code::InvalidConfig);
+    /// assert_eq!(error.code(), sandboxd_client::Code::InvalidConfig);
     /// # Ok(()) });
     /// ```
     pub fn code(&self) -> Code {
@@ -164,7 +164,7 @@ impl Error {
     /// The code as the service wrote it, also where this version does not know it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.code_name(), "INVALID_CONFIG");
     /// # Ok(()) });
@@ -176,7 +176,7 @@ impl Error {
     /// For people: what came and what is allowed.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert!(error.message().contains("resources.cpu"));
     /// # Ok(()) });
@@ -188,10 +188,10 @@ impl Error {
     /// The HTTP status; none where nothing was answered.
     ///
     /// ```
-    /// # client::fixture::run(async |_| {
-    /// let nobody = client::Client::builder().url("http://127.0.0.1:9").key("any").build()?;
+    /// # sandboxd_client::fixture::run(async |_| {
+    /// let nobody = sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("any").build()?;
     /// let error = nobody.health().await.unwrap_err();
-    /// assert_eq!((error.code(), error.status()), (client::Code::NetworkError, None));
+    /// assert_eq!((error.code(), error.status()), (sandboxd_client::Code::NetworkError, None));
     /// # Ok(()) });
     /// ```
     pub fn status(&self) -> Option<u16> {
@@ -201,7 +201,7 @@ impl Error {
     /// More for programs, such as `sandboxId`; empty where there is no more.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.details()["field"], "resources.cpu");
     /// # Ok(()) });
@@ -213,7 +213,7 @@ impl Error {
     /// The id under which the service's log knows the request.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert!(error.request_id().is_some_and(|id| id.starts_with("req_")));
     /// # Ok(()) });
@@ -225,7 +225,7 @@ impl Error {
     /// Whether the same call may succeed later.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert!(!error.retryable());
     /// # Ok(()) });
@@ -241,7 +241,7 @@ impl Error {
     /// How long the service asks to wait before another try.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.create("busy").await.unwrap_err();
     /// assert_eq!(error.retry_after(), Some(std::time::Duration::from_secs(30)));
     /// # Ok(()) });
@@ -253,7 +253,7 @@ impl Error {
     /// How many times the call had been repeated when it failed like this.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert_eq!(error.repeats(), 0);
     /// # Ok(()) });

@@ -21,10 +21,10 @@ impl Client {
     /// Asks for events of all sandboxes of the account.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
-    /// let mut events = client.events().kind(client::EventKind::SandboxCreated).stream();
+    /// let mut events = client.events().kind(sandboxd_client::EventKind::SandboxCreated).stream();
     /// while let Some(event) = events.try_next().await? {
     ///     println!("{} {:?}", event.timestamp, event.sandbox_id);
     /// }
@@ -39,12 +39,12 @@ impl Sandbox {
     /// Asks for its events; also after its end, for as long as the service keeps them.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// sandbox.terminate().await?;
     /// let events: Vec<_> = sandbox.events().stream().try_collect().await?;
-    /// assert_eq!(events.last().unwrap().kind, client::EventKind::SandboxTerminated);
+    /// assert_eq!(events.last().unwrap().kind, sandboxd_client::EventKind::SandboxTerminated);
     /// # Ok(()) });
     /// ```
     pub fn events(&self) -> Events {
@@ -55,7 +55,7 @@ impl Sandbox {
 /// Events that are being asked for. [`stream`](Self::stream) lists those that are there; [`follow`](Self::follow) goes on with what happens.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # client.create("ubuntu:24.04").await?;
 /// let page = client.events().kinds("sandbox.*").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 2);
@@ -100,8 +100,8 @@ impl Events {
     /// Only those of this kind, or of another one that is asked for too.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
-    /// let page = client.events().kind(client::EventKind::ExecCompleted).page(0).await?;
+    /// # sandboxd_client::fixture::run(async |client| {
+    /// let page = client.events().kind(sandboxd_client::EventKind::ExecCompleted).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
     /// ```
@@ -112,7 +112,7 @@ impl Events {
     /// The same by name, or all of a sort, such as `exec.*`.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let page = client.events().kinds("exec.*").kinds("file.*").page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -125,7 +125,7 @@ impl Events {
     /// Only those of this run.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let page = client.events().run("nightly-17").page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -138,7 +138,7 @@ impl Events {
     /// Only those from this time on.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let page = client.events().since("2100-01-01T00:00:00Z".parse()?).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -151,7 +151,7 @@ impl Events {
     /// Only those before this time.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let page = client.events().until("2000-01-01T00:00:00Z".parse()?).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -164,7 +164,7 @@ impl Events {
     /// Only those after this one, for who has seen it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let seen = client.events().page(0).await?.data[0].id;
     /// let page = client.events().after(seen).page(0).await?;
@@ -179,10 +179,10 @@ impl Events {
     /// From the newest to the oldest, where it is the other way round if nothing is said.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().newest_first().page(0).await?;
-    /// assert_eq!(page.data[0].kind, client::EventKind::SandboxStarted);
+    /// assert_eq!(page.data[0].kind, sandboxd_client::EventKind::SandboxStarted);
     /// # Ok(()) });
     /// ```
     pub fn newest_first(mut self) -> Self {
@@ -193,7 +193,7 @@ impl Events {
     /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().page_size(1).page(0).await?;
     /// assert!(page.data.len() == 1 && page.pagination.has_more);
@@ -207,7 +207,7 @@ impl Events {
     /// One page: what comes after the first `offset`. An event of a kind that this version does not know is left out.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().page(1).await?;
     /// assert_eq!((page.data.len(), page.pagination.total), (1, 2));
@@ -223,7 +223,7 @@ impl Events {
     /// is not among them. None is missing and none comes twice.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// use futures_util::TryStreamExt;
     /// let all: Vec<_> = client.events().page_size(2).stream().try_collect().await?;

@@ -33,7 +33,7 @@ impl Sandbox {
     /// Its files. A path is absolute, or relative to the sandbox's working directory.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let files = sandbox.files();
     /// files.write("notes/today.txt", "buy milk\n").parents().await?;
@@ -48,11 +48,11 @@ impl Sandbox {
 /// The files of a sandbox; see [`Sandbox::files`].
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let files = sandbox.files();
 /// let error = files.read("nothing").await.unwrap_err();
-/// assert_eq!(error.code(), client::Code::FileNotFound);
+/// assert_eq!(error.code(), sandboxd_client::Code::FileNotFound);
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
@@ -65,11 +65,11 @@ impl Files {
     /// Fails with [`InvalidState`](crate::Code::InvalidState) in a paused sandbox instead of resuming it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// let error = sandbox.files().without_resume().exists("/").await.unwrap_err();
-    /// assert_eq!(error.code(), client::Code::InvalidState);
+    /// assert_eq!(error.code(), sandboxd_client::Code::InvalidState);
     /// # Ok(()) });
     /// ```
     #[must_use]
@@ -81,7 +81,7 @@ impl Files {
     /// What is at a path. A link is told of as a link; [`stat_target`](Self::stat_target) tells of what it leads to.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().write("a.txt", "hello").await?;
     /// let entry = sandbox.files().stat("a.txt").await?;
@@ -95,7 +95,7 @@ impl Files {
     /// The same through links.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(sandbox.files().stat_target("/").await?.is_directory);
     /// # Ok(()) });
@@ -107,7 +107,7 @@ impl Files {
     /// Whether something is at a path, be it a link that leads nowhere.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(!sandbox.files().exists("a.txt").await?);
     /// # Ok(()) });
@@ -120,7 +120,7 @@ impl Files {
     /// Makes a directory.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let entry = sandbox.files().mkdir("src/deep").recursive().await?;
     /// assert!(entry.is_directory);
@@ -133,7 +133,7 @@ impl Files {
     /// Moves a file or a directory: `to` is its new path, not the directory to put it in.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("a.txt", "a").await?;
     /// let entry = sandbox.files().rename("a.txt", "b.txt").await?;
@@ -147,10 +147,10 @@ impl Files {
     /// Deletes what is at a path, a link and not what it leads to. Answers how many files, directories and links are gone.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().write("dir/a.txt", "a").parents().await?;
-    /// assert_eq!(sandbox.files().delete("dir").await.unwrap_err().code(), client::Code::DirectoryNotEmpty);
+    /// assert_eq!(sandbox.files().delete("dir").await.unwrap_err().code(), sandboxd_client::Code::DirectoryNotEmpty);
     /// assert_eq!(sandbox.files().delete("dir").recursive().await?, 2);
     /// # Ok(()) });
     /// ```
@@ -221,7 +221,7 @@ awaited! {
 /// A directory that is being made; `.await` does it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let entry = sandbox.files().mkdir("private").mode(0o700).await?;
 /// assert_eq!(entry.mode, "0700");
@@ -239,7 +239,7 @@ impl MakeDirectory {
     /// Makes those above it too, and is content with one that is there.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().mkdir("a/b").recursive().await?;
     /// sandbox.files().mkdir("a/b").recursive().await?;
@@ -253,7 +253,7 @@ impl MakeDirectory {
     /// Its mode; 0755 if nothing is said.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().mkdir("shared").mode(0o1777).await?;
     /// # Ok(()) });
@@ -283,12 +283,12 @@ fn mode(mode: Option<u32>) -> String {
 /// A move that is being asked for; `.await` does it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # let files = sandbox.files();
 /// # files.write("a", "a").await?;
 /// # files.write("b", "b").await?;
-/// assert_eq!(files.rename("a", "b").await.unwrap_err().code(), client::Code::FileExists);
+/// assert_eq!(files.rename("a", "b").await.unwrap_err().code(), sandboxd_client::Code::FileExists);
 /// files.rename("a", "b").overwrite().await?;
 /// # Ok(()) });
 /// ```
@@ -304,7 +304,7 @@ impl Move {
     /// Takes the place of a file, or of an empty directory, that is there.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("new", "a").await?;
     /// sandbox.files().rename("new", "current").overwrite().await?;
@@ -330,7 +330,7 @@ impl Move {
 /// A deletion that is being asked for; `.await` does it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "a").await?;
 /// assert_eq!(sandbox.files().delete("a.txt").await?, 1);
@@ -347,7 +347,7 @@ impl Delete {
     /// Deletes a directory with all in it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().mkdir("dir").await?;
     /// sandbox.files().delete("dir").recursive().await?;

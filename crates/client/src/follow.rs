@@ -38,13 +38,13 @@ impl Events {
     /// with an error where coming back is refused, or has failed for five minutes.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut events = sandbox.events().follow().await?;
     /// sandbox.pause().await?;
     /// let event = events.try_next().await?.unwrap();
-    /// assert_eq!(event.kind, client::EventKind::SandboxPaused);
+    /// assert_eq!(event.kind, sandboxd_client::EventKind::SandboxPaused);
     /// # Ok(()) });
     /// ```
     pub async fn follow(self) -> Result<EventStream> {

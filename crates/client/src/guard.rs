@@ -14,7 +14,7 @@ impl Sandbox {
     /// Terminates it when the guard is dropped, be it by an early return or a panic.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let id = {
     /// let sandbox = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// sandbox.execute("true").await?;
@@ -32,7 +32,7 @@ impl Sandbox {
 /// [`terminate`](Self::terminate) does the same without blocking, and tells of its errors.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// let sandbox = client.create("ubuntu:24.04").await?.terminate_on_drop();
 /// sandbox.execute("true").await?;
 /// sandbox.terminate().await?;
@@ -53,7 +53,7 @@ impl Guard {
     /// Terminates it now, and tells how that went.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let guard = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// assert_eq!(guard.terminate().await?.reason, "deleted");
     /// # Ok(()) });
@@ -68,7 +68,7 @@ impl Guard {
     /// Lets the sandbox live on.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let guard = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// let sandbox = guard.keep();
     /// sandbox.refresh().await?;

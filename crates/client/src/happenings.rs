@@ -11,7 +11,7 @@ use crate::Error;
 /// Something that can happen to a sandbox: [`Started`], [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
 ///
 /// ```
-/// use client::{Happening, Paused};
+/// use sandboxd_client::{Happening, Paused};
 /// fn name<H: Happening>(_: &H) -> &'static str { H::NAME }
 /// assert_eq!(name(&Paused { runtime_duration_ms: 1 }), "paused");
 /// ```
@@ -23,8 +23,8 @@ pub trait Happening: Any + Send + Sync + sealed::Sealed {
 /// It was made and runs.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
-/// let sandbox = client.create("ubuntu:24.04").on(|_: &client::Started| println!("it runs")).await?;
+/// # sandboxd_client::fixture::run(async |client| {
+/// let sandbox = client.create("ubuntu:24.04").on(|_: &sandboxd_client::Started| println!("it runs")).await?;
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub struct Started;
 /// It was paused.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
-/// sandbox.on(|paused: &client::Paused| println!("after {} ms", paused.runtime_duration_ms));
+/// sandbox.on(|paused: &sandboxd_client::Paused| println!("after {} ms", paused.runtime_duration_ms));
 /// sandbox.pause().await?;
 /// # Ok(()) });
 /// ```
@@ -48,9 +48,9 @@ pub struct Paused {
 /// It was resumed.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
-/// sandbox.on(|resumed: &client::Resumed| println!("after {} ms", resumed.paused_duration_ms));
+/// sandbox.on(|resumed: &sandboxd_client::Resumed| println!("after {} ms", resumed.paused_duration_ms));
 /// sandbox.pause().await?;
 /// sandbox.resume().await?;
 /// # Ok(()) });
@@ -64,9 +64,9 @@ pub struct Resumed {
 /// It is gone. Told once, by the call that ended it or the first one that found it gone.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
-/// sandbox.on(|end: &client::Terminated| assert_eq!(end.reason, "deleted"));
+/// sandbox.on(|end: &sandboxd_client::Terminated| assert_eq!(end.reason, "deleted"));
 /// sandbox.terminate().await?;
 /// # Ok(()) });
 /// ```
@@ -83,9 +83,9 @@ pub struct Terminated {
 /// A call failed.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
-/// sandbox.on(|failed: &client::Failed| eprintln!("{}", failed.error));
+/// sandbox.on(|failed: &sandboxd_client::Failed| eprintln!("{}", failed.error));
 /// assert!(sandbox.resume().await.is_err());
 /// # Ok(()) });
 /// ```

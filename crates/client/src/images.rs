@@ -14,7 +14,7 @@ impl Client {
     /// [`image`](Self::image).
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// for image in client.images().await? {
     ///     println!("{} is {}", image.name, image.status);
     /// }
@@ -37,12 +37,12 @@ impl Client {
     /// One image, if it is on the server or on its way there.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let image = client.image("busy").await?.expect("somebody has asked for it");
     /// if let Some(progress) = image.progress {
     ///     println!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
     /// }
-    /// # assert_eq!(image.progress.unwrap().stage, client::PullStage::Fetching);
+    /// # assert_eq!(image.progress.unwrap().stage, sandboxd_client::PullStage::Fetching);
     /// assert_eq!(client.image("nobody:1").await?, None);
     /// # Ok(()) });
     /// ```

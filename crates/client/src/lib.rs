@@ -1,8 +1,8 @@
 //! The companion library of `sandboxd`: isolated Linux machines from Rust.
 //!
 //! ```
-//! # client::fixture::run(async |client| {
-//! // Outside of this example: let client = client::Client::from_env()?;
+//! # sandboxd_client::fixture::run(async |client| {
+//! // Outside of this example: let client = sandboxd_client::Client::from_env()?;
 //! let sandbox = client.create("ubuntu:24.04").env("NAME", "world").await?;
 //! let result = sandbox.execute("echo hello $NAME").await?;
 //! assert_eq!(result.stdout, "hello world\n");

@@ -18,10 +18,10 @@ impl Client {
     /// Asks for a list of sandboxes, newest first.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// use futures_util::TryStreamExt;
     /// # client.create("ubuntu:24.04").await?;
-    /// let mut list = client.list().state(client::SandboxState::Running).stream();
+    /// let mut list = client.list().state(sandboxd_client::SandboxState::Running).stream();
     /// while let Some(item) = list.try_next().await? {
     ///     println!("{} {}", item.id, item.image);
     /// }
@@ -35,7 +35,7 @@ impl Client {
 /// A list that is being asked for.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # client.create("ubuntu:24.04").metadata("job", "17").await?;
 /// let page = client.list().metadata("job", "17").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 1);
@@ -59,8 +59,8 @@ impl List {
     /// Only those in this state.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
-    /// let paused = client.list().state(client::SandboxState::Paused).page(0).await?;
+    /// # sandboxd_client::fixture::run(async |client| {
+    /// let paused = client.list().state(sandboxd_client::SandboxState::Paused).page(0).await?;
     /// assert_eq!(paused.data.len(), 0);
     /// # Ok(()) });
     /// ```
@@ -72,7 +72,7 @@ impl List {
     /// Only those of this image.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let none = client.list().image("node:22").page(0).await?;
     /// assert_eq!(none.data.len(), 0);
     /// # Ok(()) });
@@ -85,7 +85,7 @@ impl List {
     /// Only those with this tag; of several, all have to fit.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let none = client.list().metadata("userId", "user_123").metadata("job", "17").page(0).await?;
     /// assert_eq!(none.data.len(), 0);
     /// # Ok(()) });
@@ -98,7 +98,7 @@ impl List {
     /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// let page = client.list().page_size(2).page(0).await?;
     /// assert!(page.data.len() == 2 && page.pagination.has_more);
@@ -112,7 +112,7 @@ impl List {
     /// One page: what comes after the first `offset`.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// let page = client.list().page_size(2).page(2).await?;
     /// assert!(page.data.len() == 1 && !page.pagination.has_more);
@@ -126,7 +126,7 @@ impl List {
     /// comes twice.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// use futures_util::TryStreamExt;
     /// # for _ in 0..5 { client.create("ubuntu:24.04").await?; }
     /// let all: Vec<_> = client.list().page_size(2).stream().try_collect().await?;
@@ -188,9 +188,9 @@ impl Pages {
 /// A stream of sandboxes, newest first. It ends after the first error.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// use futures_util::StreamExt;
-/// let mut list: client::Listing = client.list().stream();
+/// let mut list: sandboxd_client::Listing = client.list().stream();
 /// assert!(list.next().await.is_none());
 /// # Ok(()) });
 /// ```

@@ -19,11 +19,11 @@ impl Sandbox {
     /// of the account, or a [token](Self::port_token). A port that is exposed already is exposed anew, and its tokens end.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let port = sandbox.expose(8080).public().await?;
     /// println!("look at {}", port.url);
-    /// # assert_eq!((port.port, port.visibility), (8080, client::PortVisibility::Public));
+    /// # assert_eq!((port.port, port.visibility), (8080, sandboxd_client::PortVisibility::Public));
     /// # Ok(()) });
     /// ```
     pub fn expose(&self, port: u16) -> Expose {
@@ -34,7 +34,7 @@ impl Sandbox {
     /// The ports that are exposed, by their numbers.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.expose(8080).await?;
     /// for port in sandbox.ports().await? {
@@ -52,11 +52,11 @@ impl Sandbox {
     /// Closes a port: connections through it are cut, and its tokens end.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.expose(8080).await?;
     /// sandbox.close_port(8080).await?;
-    /// assert_eq!(sandbox.close_port(8080).await.unwrap_err().code(), client::Code::PortNotFound);
+    /// assert_eq!(sandbox.close_port(8080).await.unwrap_err().code(), sandboxd_client::Code::PortNotFound);
     /// # Ok(()) });
     /// ```
     pub async fn close_port(&self, port: u16) -> Result<PortClosed> {
@@ -70,7 +70,7 @@ impl Sandbox {
     /// [`expires_in`](TokenFor::expires_in) says.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use std::time::Duration;
     /// sandbox.expose(8080).await?;
@@ -92,7 +92,7 @@ impl Sandbox {
 /// A port that is being exposed; `.await` sends it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let port = sandbox.expose(3000).auto_resume(false).await?;
 /// assert!(!port.auto_resume);
@@ -109,10 +109,10 @@ impl Expose {
     /// For anybody who has the URL.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let port = sandbox.expose(8080).public().await?;
-    /// assert_eq!(port.visibility, client::PortVisibility::Public);
+    /// assert_eq!(port.visibility, sandboxd_client::PortVisibility::Public);
     /// # Ok(()) });
     /// ```
     pub fn public(mut self) -> Self {
@@ -123,7 +123,7 @@ impl Expose {
     /// Whether traffic resumes the sandbox when it is paused, as it does if nothing is said.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(!sandbox.expose(8080).auto_resume(false).await?.auto_resume);
     /// # Ok(()) });
@@ -136,7 +136,7 @@ impl Expose {
     /// The `Idempotency-Key`; one is made where none is given, so that a port is exposed once however often the request is sent.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let port = sandbox.expose(8080).idempotency_key("preview-of-job-17").await?;
     /// # Ok(()) });
@@ -173,7 +173,7 @@ impl IntoFuture for Expose {
 /// A token that is being asked for; `.await` sends it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.expose(8080).await?;
 /// let token = sandbox.port_token(8080).await?;
@@ -191,7 +191,7 @@ impl TokenFor {
     /// How long it is good for: a second to a week.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.expose(8080).await?;
     /// let day = std::time::Duration::from_secs(24 * 3600);

@@ -25,7 +25,7 @@ const END: &str = "end";
 /// minutes without one: it goes on behind the last line that came, so that none is missed and none comes twice.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// use futures_util::TryStreamExt;
 /// let mut output = sandbox.start("echo hi").await?.follow();
@@ -55,7 +55,7 @@ impl Following {
     /// How far it is, for [`Detached::follow_from`]: behind the line that came last. Nothing before the first.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.start("echo hi").await?.follow();
@@ -73,11 +73,11 @@ impl Detached {
     /// Its output, line by line from the beginning, and how it ends.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.start("echo hi").await?.follow();
-    /// assert_eq!(output.try_next().await?, Some(client::Output::Stdout("hi".into())));
+    /// assert_eq!(output.try_next().await?, Some(sandboxd_client::Output::Stdout("hi".into())));
     /// # Ok(()) });
     /// ```
     pub fn follow(&self) -> Following {
@@ -89,12 +89,12 @@ impl Detached {
     /// UTF-8.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let command = sandbox.execute("cat").stdin("no end").detached().await?;
     /// let mut output = command.follow_with_line_ends();
-    /// assert_eq!(output.try_next().await?, Some(client::Output::Stdout("no end".into())));
+    /// assert_eq!(output.try_next().await?, Some(sandboxd_client::Output::Stdout("no end".into())));
     /// # Ok(()) });
     /// ```
     pub fn follow_with_line_ends(&self) -> Following {
@@ -104,14 +104,14 @@ impl Detached {
     /// As [`follow`](Self::follow), behind a [place](Following::place) that somebody came to before.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let command = sandbox.start("echo one; echo two").await?;
     /// let mut output = command.follow();
     /// output.try_next().await?;
     /// let rest: Vec<_> = command.follow_from(output.place().unwrap()).try_collect().await?;
-    /// assert_eq!(rest[0], client::Output::Stdout("two".into()));
+    /// assert_eq!(rest[0], sandboxd_client::Output::Stdout("two".into()));
     /// # Ok(()) });
     /// ```
     pub fn follow_from(&self, place: impl Into<String>) -> Following {

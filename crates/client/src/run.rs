@@ -32,10 +32,10 @@ static LAST_ID: AtomicU64 = AtomicU64::new(0);
 /// One run of a program: an id, and those who are told its events. Clones are the same run.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let dir = tempfile::tempdir()?;
 /// # let file = dir.path().join("run.jsonl");
-/// use client::{EventKind, Run};
+/// use sandboxd_client::{EventKind, Run};
 /// let run = Run::new().to_file(&file)?.on_event(|event| println!("{} {}", event.timestamp, event.kind));
 /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
 /// run.tool_call("shell", serde_json::json!({"command": "true"}));
@@ -45,7 +45,7 @@ static LAST_ID: AtomicU64 = AtomicU64::new(0);
 /// let lines = std::fs::read_to_string(&file)?;
 /// let kinds: Vec<EventKind> = lines
 ///     .lines()
-///     .map(|line| serde_json::from_str::<client::RuntimeEvent>(line).map(|event| event.kind))
+///     .map(|line| serde_json::from_str::<sandboxd_client::RuntimeEvent>(line).map(|event| event.kind))
 ///     .collect::<Result<_, _>>()?;
 /// use EventKind::*;
 /// assert_eq!(kinds, [SandboxCreated, SandboxStarted, AgentToolCall, ExecStarted, ExecCompleted]);
@@ -75,7 +75,7 @@ impl Run {
     /// A run with a new id.
     ///
     /// ```
-    /// assert!(client::Run::new().id().starts_with("run_"));
+    /// assert!(sandboxd_client::Run::new().id().starts_with("run_"));
     /// ```
     #[expect(clippy::new_without_default, reason = "each has an id of its own, which a default would hide")]
     pub fn new() -> Self {
@@ -86,7 +86,7 @@ impl Run {
     /// are errors.
     ///
     /// ```
-    /// assert_eq!(client::Run::with_id("nightly-17").id(), "nightly-17");
+    /// assert_eq!(sandboxd_client::Run::with_id("nightly-17").id(), "nightly-17");
     /// ```
     pub fn with_id(id: impl Into<String>) -> Self {
         let (sinks, fault, unsent) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -96,7 +96,7 @@ impl Run {
     /// The `runId` of its events.
     ///
     /// ```
-    /// assert_eq!(client::Run::with_id("a").id(), "a");
+    /// assert_eq!(sandboxd_client::Run::with_id("a").id(), "a");
     /// ```
     pub fn id(&self) -> &str {
         &self.inner.id
@@ -107,7 +107,7 @@ impl Run {
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     /// static SEEN: AtomicU32 = AtomicU32::new(0);
-    /// let run = client::Run::new().on_event(|_| drop(SEEN.fetch_add(1, Relaxed)));
+    /// let run = sandboxd_client::Run::new().on_event(|_| drop(SEEN.fetch_add(1, Relaxed)));
     /// run.thinking("which test fails?");
     /// assert_eq!(SEEN.load(Relaxed), 1);
     /// ```
@@ -121,7 +121,7 @@ impl Run {
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
-    /// let run = client::Run::new().to_file(dir.path().join("run.jsonl"))?;
+    /// let run = sandboxd_client::Run::new().to_file(dir.path().join("run.jsonl"))?;
     /// run.thinking("…");
     /// # assert_eq!(std::fs::read_to_string(dir.path().join("run.jsonl"))?.lines().count(), 1);
     /// # Ok::<(), std::io::Error>(())
@@ -142,9 +142,9 @@ impl Run {
     /// for longer then. Where the service refuses them for their rate, that takes as long as it asks for, 5 minutes at most.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// let run = client::Run::new().to_service(&sandbox);
+    /// let run = sandboxd_client::Run::new().to_service(&sandbox);
     /// run.thinking("which test fails?");
     /// run.delivered().await?;
     /// # Ok(()) });
@@ -180,7 +180,7 @@ impl Run {
     /// What a model thought.
     ///
     /// ```
-    /// client::Run::new().thinking("the import is missing");
+    /// sandboxd_client::Run::new().thinking("the import is missing");
     /// ```
     pub fn thinking(&self, text: &str) {
         self.agent(EventKind::AgentThinking, json!({ "text": text }));
@@ -189,7 +189,7 @@ impl Run {
     /// A tool that a model called, and with what.
     ///
     /// ```
-    /// client::Run::new().tool_call("read_file", serde_json::json!({"path": "a.py"}));
+    /// sandboxd_client::Run::new().tool_call("read_file", serde_json::json!({"path": "a.py"}));
     /// ```
     pub fn tool_call(&self, tool: &str, arguments: impl Into<Value>) {
         self.agent(EventKind::AgentToolCall, json!({ "tool": tool, "arguments": arguments.into() }));
@@ -198,7 +198,7 @@ impl Run {
     /// What the tool answered.
     ///
     /// ```
-    /// client::Run::new().tool_result("read_file", "import os");
+    /// sandboxd_client::Run::new().tool_result("read_file", "import os");
     /// ```
     pub fn tool_result(&self, tool: &str, result: impl Into<Value>) {
         self.agent(EventKind::AgentToolResult, json!({ "tool": tool, "result": result.into() }));
@@ -207,7 +207,7 @@ impl Run {
     /// What went wrong in the agent itself.
     ///
     /// ```
-    /// client::Run::new().agent_error("the model answered no JSON");
+    /// sandboxd_client::Run::new().agent_error("the model answered no JSON");
     /// ```
     pub fn agent_error(&self, message: &str) {
         self.agent(EventKind::AgentError, json!({ "message": message }));
@@ -216,7 +216,7 @@ impl Run {
     /// What an answer of a model cost.
     ///
     /// ```
-    /// use client::{LlmCost, Run};
+    /// use sandboxd_client::{LlmCost, Run};
     /// let cost = LlmCost { model: "m-1".into(), input_tokens: 900, output_tokens: 50, amount: 0.004, currency: "USD".into() };
     /// Run::new().llm_cost(&cost);
     /// ```
@@ -233,7 +233,7 @@ impl Run {
     /// Any event, with data of the caller's.
     ///
     /// ```
-    /// use client::{EventKind, Run};
+    /// use sandboxd_client::{EventKind, Run};
     /// let data = [("path".to_owned(), "a.py".into())].into_iter().collect();
     /// let event = Run::with_id("a").record(EventKind::FileRead, None, data);
     /// assert_eq!((event.run_id.as_str(), event.data["path"].as_str()), ("a", Some("a.py")));
@@ -277,7 +277,7 @@ impl Run {
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
-    /// client::Run::new().to_file(dir.path().join("run.jsonl"))?.finish()?;
+    /// sandboxd_client::Run::new().to_file(dir.path().join("run.jsonl"))?.finish()?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn finish(&self) -> io::Result<()> {

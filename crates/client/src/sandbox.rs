@@ -22,7 +22,7 @@ impl Client {
     /// A sandbox that is there, with what the service says of it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let sandbox = client.get(&id).await?;
     /// assert_eq!(sandbox.known().unwrap().image, "ubuntu:24.04");
@@ -37,7 +37,7 @@ impl Client {
     /// A handle for a sandbox, without asking whether there is one.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let result = client.sandbox(&id)?.execute("echo hi").await?;
     /// assert!(client.sandbox("../etc").is_err());
@@ -54,7 +54,7 @@ impl Client {
 /// [`terminate_on_drop`](Self::terminate_on_drop).
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.execute("echo kept > note").await?;
 /// sandbox.pause().await?;
@@ -95,7 +95,7 @@ impl Sandbox {
     /// Its identifier.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(sandbox.id().as_str().starts_with("sb_"));
     /// # Ok(()) });
@@ -107,7 +107,7 @@ impl Sandbox {
     /// What the service said of it last, through create, get or [`refresh`](Self::refresh). Nothing is asked.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.known().unwrap().workdir, "/workspace");
     /// # Ok(()) });
@@ -119,10 +119,10 @@ impl Sandbox {
     /// Asks the service what it says now.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
-    /// assert_eq!(sandbox.refresh().await?.state, client::SandboxState::Paused);
+    /// assert_eq!(sandbox.refresh().await?.state, sandboxd_client::SandboxState::Paused);
     /// # Ok(()) });
     /// ```
     pub async fn refresh(&self) -> Result<SandboxView> {
@@ -164,7 +164,7 @@ impl Sandbox {
     /// Stops all its processes where they are.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let paused = sandbox.pause().await?;
     /// println!("it ran for {} ms", paused.runtime_duration_ms);
@@ -181,7 +181,7 @@ impl Sandbox {
     /// Lets them go on. A command does this by itself.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// let resumed = sandbox.resume().await?;
@@ -205,11 +205,11 @@ impl Sandbox {
     /// worked, that is a success too; how long it ran is then not known.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let end = sandbox.terminate().await?;
     /// assert_eq!(end.reason, "deleted");
-    /// assert_eq!(sandbox.refresh().await.unwrap_err().code(), client::Code::SandboxNotFound);
+    /// assert_eq!(sandbox.refresh().await.unwrap_err().code(), sandboxd_client::Code::SandboxNotFound);
     /// # Ok(()) });
     /// ```
     pub async fn terminate(&self) -> Result<Terminated> {
@@ -229,9 +229,9 @@ impl Sandbox {
     /// its argument says what: [`Started`](crate::Started), [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// use client::{Failed, Terminated};
+    /// use sandboxd_client::{Failed, Terminated};
     /// sandbox.on(|end: &Terminated| println!("gone: {}", end.reason));
     /// sandbox.on(|failed: &Failed| eprintln!("{}", failed.error));
     /// sandbox.terminate().await?;
@@ -244,9 +244,9 @@ impl Sandbox {
     /// Notes in `run` what this handle and its clones do from now on.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
-    /// let run = client::Run::new();
+    /// let run = sandboxd_client::Run::new();
     /// let sandbox = client.sandbox(&id)?.with_run(&run);
     /// sandbox.execute("true").await?;
     /// # Ok(()) });
@@ -315,8 +315,8 @@ impl Run {
     /// nobody: what is said within 2 s goes together, and [`delivered`](Self::delivered) waits until all is there.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
-    /// use client::{EventKind, Run};
+    /// # sandboxd_client::fixture::run(async |client| {
+    /// use sandboxd_client::{EventKind, Run};
     /// use futures_util::TryStreamExt;
     /// let run = Run::new();
     /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;

@@ -23,8 +23,8 @@ impl Client {
     /// As the environment says, else the daemon of this machine: see [`ClientBuilder::from_env`].
     ///
     /// ```no_run
-    /// let client = client::Client::from_env()?;
-    /// # Ok::<(), client::Error>(())
+    /// let client = sandboxd_client::Client::from_env()?;
+    /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn from_env() -> Result<Self> {
         ClientBuilder::from_env().build()
@@ -33,7 +33,7 @@ impl Client {
     /// A client that is set up in code.
     ///
     /// ```
-    /// let client = client::Client::builder().url("http://127.0.0.1:8080").key("sk_…").build();
+    /// let client = sandboxd_client::Client::builder().url("http://127.0.0.1:8080").key("sk_…").build();
     /// # assert!(client.is_err(), "a key is ASCII");
     /// ```
     pub fn builder() -> ClientBuilder {
@@ -44,10 +44,10 @@ impl Client {
 /// A client that is being set up. What is not said is as with [`Client::from_env`].
 ///
 /// ```
-/// # client::fixture::run(async |fixture| {
+/// # sandboxd_client::fixture::run(async |fixture| {
 /// # let (url, key) = (fixture.url(), "sk_test");
 /// use std::time::Duration;
-/// let client = client::Client::builder()
+/// let client = sandboxd_client::Client::builder()
 ///     .url(url)
 ///     .key(key)
 ///     .timeout(Duration::from_secs(5))
@@ -100,7 +100,7 @@ impl ClientBuilder {
     /// `SANDBOXD_DATA_DIR`, where the daemon of this machine keeps its key.
     ///
     /// ```
-    /// let builder = client::ClientBuilder::from_env().retries(5);
+    /// let builder = sandboxd_client::ClientBuilder::from_env().retries(5);
     /// ```
     pub fn from_env() -> Self {
         Self::new().environment(|name| std::env::var(name).ok())
@@ -118,7 +118,7 @@ impl ClientBuilder {
     /// Where the service is. Plain `http://` is taken for this machine alone.
     ///
     /// ```
-    /// let builder = client::Client::builder().url("https://sandboxes.example.com");
+    /// let builder = sandboxd_client::Client::builder().url("https://sandboxes.example.com");
     /// ```
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
@@ -128,7 +128,7 @@ impl ClientBuilder {
     /// The API key.
     ///
     /// ```
-    /// let builder = client::Client::builder().key("sk_…");
+    /// let builder = sandboxd_client::Client::builder().key("sk_…");
     /// assert!(!format!("{builder:?}").contains("sk_"));
     /// ```
     pub fn key(mut self, key: impl Into<String>) -> Self {
@@ -139,7 +139,7 @@ impl ClientBuilder {
     /// Trust the certificates in this file in PEM and no others: an authority's, or the one that the service made for itself.
     ///
     /// ```
-    /// let builder = client::Client::builder().certificate_file("/etc/ssl/sandboxes.pem");
+    /// let builder = sandboxd_client::Client::builder().certificate_file("/etc/ssl/sandboxes.pem");
     /// ```
     pub fn certificate_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.trust = Some(Believed::File(file.into()));
@@ -149,8 +149,8 @@ impl ClientBuilder {
     /// Trust these certificates in PEM and no others.
     ///
     /// ```
-    /// let error = client::Client::builder().certificate_pem("not PEM").build().unwrap_err();
-    /// assert_eq!(error.code(), client::Code::Configuration);
+    /// let error = sandboxd_client::Client::builder().certificate_pem("not PEM").build().unwrap_err();
+    /// assert_eq!(error.code(), sandboxd_client::Code::Configuration);
     /// ```
     pub fn certificate_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.trust = Some(Believed::Pem(pem.into()));
@@ -162,8 +162,8 @@ impl ClientBuilder {
     ///
     /// ```
     /// let fingerprint = "ab".repeat(32).parse()?;
-    /// let builder = client::Client::builder().pinned(fingerprint);
-    /// # Ok::<(), client::BadFingerprint>(())
+    /// let builder = sandboxd_client::Client::builder().pinned(fingerprint);
+    /// # Ok::<(), sandboxd_client::BadFingerprint>(())
     /// ```
     pub fn pinned(mut self, fingerprint: Fingerprint) -> Self {
         self.trust = Some(Believed::Pin(fingerprint));
@@ -173,7 +173,7 @@ impl ClientBuilder {
     /// Trust the authorities of this machine, also for an address on it.
     ///
     /// ```
-    /// let builder = client::Client::builder().url("https://localhost:8443").system_certificates();
+    /// let builder = sandboxd_client::Client::builder().url("https://localhost:8443").system_certificates();
     /// ```
     pub fn system_certificates(mut self) -> Self {
         self.trust = Some(Believed::System);
@@ -183,7 +183,7 @@ impl ClientBuilder {
     /// Where the daemon of this machine keeps its key and certificate, if not in `/var/lib/sandboxd`.
     ///
     /// ```
-    /// let builder = client::Client::builder().local_data_dir("/srv/sandboxd");
+    /// let builder = sandboxd_client::Client::builder().local_data_dir("/srv/sandboxd");
     /// ```
     pub fn local_data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.data_dir = dir.into();
@@ -194,7 +194,7 @@ impl ClientBuilder {
     /// has its own time besides.
     ///
     /// ```
-    /// let builder = client::Client::builder().timeout(std::time::Duration::from_secs(60));
+    /// let builder = sandboxd_client::Client::builder().timeout(std::time::Duration::from_secs(60));
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -204,7 +204,7 @@ impl ClientBuilder {
     /// How often a request is sent again where that is safe: 2 times if nothing is said.
     ///
     /// ```
-    /// let builder = client::Client::builder().retries(0);
+    /// let builder = sandboxd_client::Client::builder().retries(0);
     /// ```
     pub fn retries(mut self, retries: u32) -> Self {
         self.policy.retries = retries;
@@ -215,7 +215,7 @@ impl ClientBuilder {
     /// asks for more, the error comes at once, and says so.
     ///
     /// ```
-    /// let builder = client::Client::builder().patience(std::time::Duration::ZERO);
+    /// let builder = sandboxd_client::Client::builder().patience(std::time::Duration::ZERO);
     /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
         self.policy.patience = patience;
@@ -225,10 +225,10 @@ impl ClientBuilder {
     /// The client. Reads the files that were named; connects to nothing yet.
     ///
     /// ```
-    /// let client = client::Client::builder().url("https://a.example").key("k").system_certificates().build()?;
-    /// let error = client::Client::builder().url("http://a.example").key("k").build().unwrap_err();
+    /// let client = sandboxd_client::Client::builder().url("https://a.example").key("k").system_certificates().build()?;
+    /// let error = sandboxd_client::Client::builder().url("http://a.example").key("k").build().unwrap_err();
     /// assert!(error.message().contains("in the clear"));
-    /// # Ok::<(), client::Error>(())
+    /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn build(self) -> Result<Client> {
         let place = Place::parse(self.url.as_deref().unwrap_or(LOCAL_URL))?;

@@ -12,7 +12,7 @@ const LONGEST_END: usize = 64;
 /// One event.
 ///
 /// ```
-/// use client::sse::{Event, Parser};
+/// use sandboxd_client::sse::{Event, Parser};
 /// # use std::collections::VecDeque;
 /// let mut events = VecDeque::new();
 /// Parser::new().push(b"id: 7\nevent: stdout\ndata: one\ndata: two\n\n", &mut events)?;
@@ -20,7 +20,7 @@ const LONGEST_END: usize = 64;
 ///     events[0],
 ///     Event { name: "stdout".into(), data: "one\ntwo".into(), id: Some("7".into()), end: None },
 /// );
-/// # Ok::<(), client::sse::TooLong>(())
+/// # Ok::<(), sandboxd_client::sse::TooLong>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -37,7 +37,7 @@ pub struct Event {
 /// An event that does not end within 4 MiB.
 ///
 /// ```
-/// use client::sse::Parser;
+/// use sandboxd_client::sse::Parser;
 /// let endless = vec![b'x'; 5 << 20];
 /// let error = Parser::new().push(&endless, &mut Default::default()).unwrap_err();
 /// assert!(error.to_string().contains("4194304"));
@@ -56,13 +56,13 @@ impl std::error::Error for TooLong {}
 /// Reads one stream.
 ///
 /// ```
-/// use client::sse::Parser;
+/// use sandboxd_client::sse::Parser;
 /// let (mut parser, mut events) = (Parser::new(), Default::default());
 /// parser.push(b"data: in pie", &mut events)?;
 /// assert!(std::collections::VecDeque::is_empty(&events));
 /// parser.push(b"ces\n\n", &mut events)?;
 /// assert_eq!(events[0].data, "in pieces");
-/// # Ok::<(), client::sse::TooLong>(())
+/// # Ok::<(), sandboxd_client::sse::TooLong>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Parser {
@@ -85,7 +85,7 @@ impl Parser {
     /// At the beginning of a stream.
     ///
     /// ```
-    /// let parser = client::sse::Parser::new();
+    /// let parser = sandboxd_client::sse::Parser::new();
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -96,9 +96,9 @@ impl Parser {
     /// ```
     /// # use std::collections::VecDeque;
     /// let mut events = VecDeque::new();
-    /// client::sse::Parser::new().push(b": a comment\n\ndata: x\n\n", &mut events)?;
+    /// sandboxd_client::sse::Parser::new().push(b": a comment\n\ndata: x\n\n", &mut events)?;
     /// assert_eq!(events.len(), 1);
-    /// # Ok::<(), client::sse::TooLong>(())
+    /// # Ok::<(), sandboxd_client::sse::TooLong>(())
     /// ```
     pub fn push(&mut self, mut bytes: &[u8], to: &mut VecDeque<Event>) -> Result<(), TooLong> {
         while !bytes.is_empty() {
@@ -130,10 +130,10 @@ impl Parser {
     /// is told to nobody. What broke off in the middle does not count.
     ///
     /// ```
-    /// let mut parser = client::sse::Parser::new();
+    /// let mut parser = sandboxd_client::sse::Parser::new();
     /// parser.push(b"id: 7\n\nid: 8\ndata: broken o", &mut Default::default())?;
     /// assert_eq!(parser.last_id(), Some("7"));
-    /// # Ok::<(), client::sse::TooLong>(())
+    /// # Ok::<(), sandboxd_client::sse::TooLong>(())
     /// ```
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()

@@ -26,9 +26,9 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// What a command's stream tells.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
-/// use client::Output;
+/// use sandboxd_client::Output;
 /// use futures_util::TryStreamExt;
 /// let all: Vec<Output> = sandbox.execute("echo hi").stream().await?.try_collect().await?;
 /// assert_eq!(all[0], Output::Stdout("hi".to_owned()));
@@ -50,7 +50,7 @@ pub enum Output {
 /// A stream of [`Output`]. It ends after [`Output::Done`], or after the first error.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let output = sandbox.execute("echo hi; exit 2").stream().await?;
 /// assert_eq!(output.done().await?.exit_code, Some(2));
@@ -92,7 +92,7 @@ impl OutputStream {
     /// The id under which the service's log knows the request.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let output = sandbox.execute("true").stream().await?;
     /// assert!(output.request_id().is_some());
@@ -105,7 +105,7 @@ impl OutputStream {
     /// Reads to the end and tells only that.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.execute("true").stream().await?.done().await?.exit_code, Some(0));
     /// # Ok(()) });

@@ -29,9 +29,9 @@ impl Sandbox {
     /// A terminal: a shell, unless it is told a command. `.await` opens it and attaches to it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// use client::Shown;
+    /// use sandboxd_client::Shown;
     /// let mut terminal = sandbox.terminal().size(120, 40).await?;
     /// terminal.write("exit 3\r").await?;
     /// while let Some(shown) = terminal.next().await? {
@@ -51,7 +51,7 @@ impl Sandbox {
 /// A terminal that is being asked for.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let terminal = sandbox.terminal().command("top").cwd("/").env("LANG", "C").open().await?;
 /// assert!(terminal.status().await?.terminal.is_some());
@@ -67,7 +67,7 @@ impl OpenTerminal {
     /// Columns and rows; 80 and 24 if nothing is said, 1000 at most.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().size(132, 50).open().await?;
     /// assert_eq!(terminal.status().await?.terminal.unwrap().cols, 132);
@@ -81,7 +81,7 @@ impl OpenTerminal {
     /// What runs on it in place of a shell: a line for bash.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().command("vim notes").open().await?;
     /// assert_eq!(terminal.status().await?.command, "vim notes");
@@ -95,7 +95,7 @@ impl OpenTerminal {
     /// Where it runs, if not in the sandbox's working directory.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().cwd("/tmp").open().await?;
     /// # Ok(()) });
@@ -108,7 +108,7 @@ impl OpenTerminal {
     /// A variable of its environment, over the sandbox's.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().env("EDITOR", "vim").open().await?;
     /// # Ok(()) });
@@ -121,7 +121,7 @@ impl OpenTerminal {
     /// Opens it without attaching to it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let opened = sandbox.terminal().open().await?;
     /// let terminal = opened.attach().await?;
@@ -149,7 +149,7 @@ impl Detached {
     /// Attaches to its terminal, which first repeats what it has shown.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let opened = sandbox.terminal().open().await?;
     /// let (one, two) = (opened.attach().await?, opened.attach().await?);
@@ -162,7 +162,7 @@ impl Detached {
     /// As [`attach`](Self::attach), where so many bytes of it were seen.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let opened = sandbox.terminal().open().await?;
     /// let again = opened.attach_from(0).await?;
@@ -195,12 +195,12 @@ pub enum Shown {
 /// Somebody at a terminal. Dropping it detaches; the terminal goes on.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let mut terminal = sandbox.terminal().await?;
 /// terminal.resize(100, 30).await?;
 /// terminal.write("echo hi\r").await?;
-/// assert!(matches!(terminal.next().await?, Some(client::Shown::Bytes(_))));
+/// assert!(matches!(terminal.next().await?, Some(sandboxd_client::Shown::Bytes(_))));
 /// # Ok(()) });
 /// ```
 pub struct Terminal {
@@ -214,7 +214,7 @@ impl Terminal {
     /// The execution behind it, to come back to.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// assert_eq!(sandbox.executions().await?[0].execution_id, *terminal.execution().id());
@@ -227,7 +227,7 @@ impl Terminal {
     /// What it is written to through, for another task.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// let keyboard = terminal.keyboard();
@@ -241,7 +241,7 @@ impl Terminal {
     /// What it shows next; nothing after its end.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let mut terminal = sandbox.terminal().await?;
     /// terminal.write("exit 0\r").await?;
@@ -255,7 +255,7 @@ impl Terminal {
     /// Types. See [`Keyboard::write`].
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.terminal().await?.write("ls\r").await?;
     /// # Ok(()) });
@@ -267,7 +267,7 @@ impl Terminal {
     /// Tells it the size of the window. See [`Keyboard::resize`].
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.terminal().await?.resize(100, 30).await?;
     /// # Ok(()) });
@@ -286,7 +286,7 @@ impl Drop for Terminal {
 /// The way into a terminal. Clones are the same.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let terminal = sandbox.terminal().await?;
 /// terminal.keyboard().write("ls\r").await?;
@@ -301,7 +301,7 @@ impl Keyboard {
     /// Types. What is on its way when a connection is lost may not arrive; it never arrives twice.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// terminal.keyboard().write("\x03").await?;
@@ -314,7 +314,7 @@ impl Keyboard {
     /// Tells it the size of the window; what runs on it hears `SIGWINCH`.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// terminal.keyboard().resize(100, 30).await?;

@@ -82,13 +82,13 @@ fn config_with(verifier: Arc<dyn ServerCertVerifier>) -> Result<ClientConfig> {
 /// The SHA-256 of a certificate, by which a client can pin it.
 ///
 /// ```
-/// use client::Fingerprint;
+/// use sandboxd_client::Fingerprint;
 /// let text = format!("sha256:{}", "0f".repeat(32));
 /// let fingerprint: Fingerprint = text.parse()?;
 /// assert_eq!(fingerprint.to_string(), text);
 /// // As openssl prints it.
 /// assert_eq!("0F:".repeat(32).trim_end_matches(':').parse(), Ok(fingerprint));
-/// # Ok::<(), client::BadFingerprint>(())
+/// # Ok::<(), sandboxd_client::BadFingerprint>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; BYTES]);
@@ -96,7 +96,7 @@ pub struct Fingerprint([u8; BYTES]);
 /// What a text lacks to be a fingerprint.
 ///
 /// ```
-/// let error = "0f".parse::<client::Fingerprint>().unwrap_err();
+/// let error = "0f".parse::<sandboxd_client::Fingerprint>().unwrap_err();
 /// assert!(error.to_string().contains("sha256:"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,8 +108,8 @@ impl Fingerprint {
     /// sent to it.
     ///
     /// ```no_run
-    /// # async fn example() -> client::Result<()> {
-    /// let shown = client::Fingerprint::of("https://127.0.0.1:8443").await?;
+    /// # async fn example() -> sandboxd_client::Result<()> {
+    /// let shown = sandboxd_client::Fingerprint::of("https://127.0.0.1:8443").await?;
     /// println!("the service shows {shown}");
     /// # Ok(()) }
     /// ```

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use client::{Code, EventKind, LlmCost, Run, RuntimeEvent};
 use e2e::service::Service;
 use futures_util::{StreamExt, TryStreamExt};
+use sandboxd_client::{Code, EventKind, LlmCost, Run, RuntimeEvent};
 
 use crate::{at, client, code, key, service};
 

@@ -23,7 +23,7 @@ async fn example(service: &Service, name: &str) -> Command {
     let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
     assert!(
         example.exists(),
-        "no {}: run 'cargo build --release -p client --examples' first",
+        "no {}: run 'cargo build --release -p sandboxd-client --examples' first",
         example.display()
     );
     let mut command = Command::new(example);

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use bytes::Bytes;
-use client::{Code, FileBody, FileType};
 use futures_util::{StreamExt, TryStreamExt};
+use sandboxd_client::{Code, FileBody, FileType};
 
 use crate::{client, code, service};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use client::{Client, Shown, Terminal};
 use e2e::service::{Service, ServiceOptions};
 use hyper::Method;
+use sandboxd_client::{Client, Shown, Terminal};
 use serde_json::json;
 
 use crate::{created, text, user, verb};

@@ -19,27 +19,38 @@ const fn layer(
 }
 
 const LAYERS: [Layer; 19] = [
-    layer("api", &[], &[]),
+    layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
-    layer("rules", &["api"], &[]),
-    layer("store", &["api", "rules"], &[]),
-    layer("reader", &["api", "rules"], &[]),
-    layer("image", &["api", "rules"], &[]),
-    layer("egress", &["api", "rules"], &[]),
-    layer("net", &["api", "rules", "egress"], &[]),
-    layer("driver", &["api", "rules", "guest-proto"], &[]),
-    layer("driver-oci", &["api", "rules", "driver"], &["guest-proto"]),
-    layer("engine", &["api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
+    layer("rules", &["sandboxd-api"], &[]),
+    layer("store", &["sandboxd-api", "rules"], &[]),
+    layer("reader", &["sandboxd-api", "rules"], &[]),
+    layer("image", &["sandboxd-api", "rules"], &[]),
+    layer("egress", &["sandboxd-api", "rules"], &[]),
+    layer("net", &["sandboxd-api", "rules", "egress"], &[]),
+    layer("driver", &["sandboxd-api", "rules", "guest-proto"], &[]),
+    layer("driver-oci", &["sandboxd-api", "rules", "driver"], &["guest-proto"]),
+    layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
     layer("listen", &[], &[]),
     // Only the program that is put together from the parts names a kind of wall.
     layer(
         "sandboxd",
-        &["api", "rules", "store", "image", "net", "driver", "driver-oci", "engine", "listen", "reader"],
+        &[
+            "sandboxd-api",
+            "rules",
+            "store",
+            "image",
+            "net",
+            "driver",
+            "driver-oci",
+            "engine",
+            "listen",
+            "reader",
+        ],
         &[],
     ),
     layer("sandbox-agent", &["guest-proto"], &[]),
-    layer("client", &["api"], &[]),
-    layer("sbx", &["client"], &[]),
+    layer("sandboxd-client", &["sandboxd-api"], &["sandboxd"]),
+    layer("sbx", &["sandboxd-client"], &[]),
     layer("bench", ANY, &[]),
     layer("e2e", ANY, &[]),
     layer("xtask", &[], &[]),
@@ -47,7 +58,7 @@ const LAYERS: [Layer; 19] = [
 
 /// Whole-service programs stand above all of it.
 const ANY: &[&str] = &[
-    "api",
+    "sandboxd-api",
     "guest-proto",
     "rules",
     "store",
@@ -59,7 +70,7 @@ const ANY: &[&str] = &[
     "engine",
     "listen",
     "reader",
-    "client",
+    "sandboxd-client",
     "e2e",
 ];
 
@@ -110,13 +121,13 @@ mod tests {
         assert_eq!(check(&graph("rules", "store", false)).len(), 1);
         assert_eq!(check(&graph("engine", "driver-oci", true)).len(), 1);
         assert_eq!(check(&graph("driver-oci", "guest-proto", false)).len(), 1);
-        assert_eq!(check(&graph("new", "api", false))[0].rule, "layers");
+        assert_eq!(check(&graph("new", "sandboxd-api", false))[0].rule, "layers");
     }
 
     #[test]
     fn dependencies_that_point_down_pass() {
         assert!(check(&graph("engine", "rules", false)).is_empty());
         assert!(check(&graph("driver-oci", "guest-proto", true)).is_empty());
-        assert!(check(&graph("api", "serde", false)).is_empty());
+        assert!(check(&graph("sandboxd-api", "serde", false)).is_empty());
     }
 }

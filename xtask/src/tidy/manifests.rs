@@ -1,10 +1,16 @@
-//! Cargo.toml of each crate: versions and lints come from the workspace, so that there is one of each.
+//! Cargo.toml of each crate: versions and lints come from the workspace, so that there is one of each. Two crates can be published and
+//! have what a registry asks for; the others say that they are not.
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
 
 use super::Violation;
 use super::source::Source;
+
+/// Crates for users: the client library and the crates that it needs. Their names are global.
+const PUBLISHED: [&str; 2] = ["sandboxd-api", "sandboxd-client"];
+/// What the page of a crate shows.
+const METADATA: [&str; 6] = ["description", "license", "readme", "keywords", "categories", "rust-version"];
 
 pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
     let mut found = Vec::new();
@@ -29,11 +35,35 @@ pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
                 ));
             }
         }
+        for remedy in publication(&manifest) {
+            found.push(Violation::new(&file.path, line_of(&file.text, "publish"), "publish", remedy));
+        }
         if !manifest.get("lints").is_some_and(is_from_workspace) {
             found.push(Violation::new(&file.path, 1, "workspace-lints", "add [lints] workspace = true"));
         }
     }
     Ok(found)
+}
+
+/// What is wrong with a manifest for a crate that is published, or that is not.
+fn publication(manifest: &Table) -> Vec<String> {
+    let Some(package) = manifest.get("package").and_then(Value::as_table) else { return Vec::new() };
+    let name = package.get("name").and_then(Value::as_str).unwrap_or_default();
+    let publish = package.get("publish");
+    if !PUBLISHED.contains(&name) {
+        let is_private =
+            publish.is_some_and(|value| value.as_bool() == Some(false) || is_from_workspace(value));
+        let remedy =
+            "write publish.workspace = true, or add the crate to PUBLISHED in xtask/src/tidy/manifests.rs";
+        return if is_private { Vec::new() } else { vec![remedy.to_owned()] };
+    }
+    let mut remedies = Vec::new();
+    if publish.and_then(Value::as_bool) != Some(true) {
+        remedies.push("write publish = true: this crate is for users".to_owned());
+    }
+    let missing = METADATA.iter().filter(|key| !package.contains_key(**key));
+    remedies.extend(missing.map(|key| format!("a published crate has {key}")));
+    remedies
 }
 
 /// Every dependency a manifest declares, of every kind and target.
@@ -78,13 +108,30 @@ mod tests {
             found("[dependencies]\nserde.workspace = true\nx = { workspace = true, features = [\"a\"] }")
                 .is_empty()
         );
-        assert!(found("[package]\nname = \"x\"\n[dev-dependencies]\nx = { path = \".\" }").is_empty());
+        assert!(
+            found(
+                "[package]\nname = \"x\"\npublish.workspace = true\n[dev-dependencies]\nx = { path = \".\" }"
+            )
+            .is_empty()
+        );
         assert!(found("[workspace]\n[dependencies]\nserde = \"1\"").is_empty());
     }
 
     #[test]
+    fn a_crate_is_private_or_complete() {
+        let package = |text: &str| found(&format!("[package]\n{text}"));
+        assert_eq!(package("name = \"x\""), [(1, "publish")]);
+        assert_eq!(package("name = \"x\"\npublish = true"), [(3, "publish")]);
+        assert!(package("name = \"x\"\npublish.workspace = true").is_empty());
+        assert_eq!(package("name = \"sandboxd-client\"\npublish.workspace = true").len(), 1 + METADATA.len());
+        let complete: String = METADATA.iter().map(|key| format!("{key} = \"x\"\n")).collect();
+        assert!(package(&format!("name = \"sandboxd-api\"\npublish = true\n{complete}")).is_empty());
+    }
+
+    #[test]
     fn missing_lints_are_found() {
-        let source = Source { path: "crates/x/Cargo.toml".into(), text: "[package]\n".into() };
+        let text = "[package]\npublish.workspace = true\n".to_owned();
+        let source = Source { path: "crates/x/Cargo.toml".into(), text };
         assert_eq!(check(&[source]).unwrap()[0].rule, "workspace-lints");
     }
 }

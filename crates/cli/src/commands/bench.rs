@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use client::{Client, Output};
 use futures_util::StreamExt;
+use sandboxd_client::{Client, Output};
 use serde_json::json;
 
 use crate::cli::BenchArguments;
@@ -48,7 +48,11 @@ pub async fn bench(client: &Client, as_json: bool, arguments: &BenchArguments) -
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure(client: &Client, sandbox: &client::Sandbox, arguments: &BenchArguments) -> Result<Vec<Row>> {
+async fn measure(
+    client: &Client,
+    sandbox: &sandboxd_client::Sandbox,
+    arguments: &BenchArguments,
+) -> Result<Vec<Row>> {
     let n = arguments.rounds;
     let mut rows = vec![
         timed("health", n, async || client.health().await.map(drop)).await?,
@@ -86,7 +90,11 @@ async fn measure(client: &Client, sandbox: &client::Sandbox, arguments: &BenchAr
     Ok(rows)
 }
 
-async fn timed(name: &'static str, n: u32, call: impl AsyncFn() -> client::Result<()>) -> Result<Row> {
+async fn timed(
+    name: &'static str,
+    n: u32,
+    call: impl AsyncFn() -> sandboxd_client::Result<()>,
+) -> Result<Row> {
     let mut samples = Vec::new();
     for _ in 0..n {
         samples.push(took(&call).await?);
@@ -94,7 +102,7 @@ async fn timed(name: &'static str, n: u32, call: impl AsyncFn() -> client::Resul
     Ok(Row { name, samples })
 }
 
-async fn took(call: impl AsyncFn() -> client::Result<()>) -> Result<Duration> {
+async fn took(call: impl AsyncFn() -> sandboxd_client::Result<()>) -> Result<Duration> {
     let begin = Instant::now();
     call().await?;
     Ok(begin.elapsed())

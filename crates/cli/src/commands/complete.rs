@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::CommandFactory;
-use client::SandboxState;
+use sandboxd_client::SandboxState;
 
 use crate::cli::{Cli, Global};
 use crate::completion::{Place, place};

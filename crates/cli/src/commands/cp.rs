@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use client::Client;
+use sandboxd_client::Client;
 use serde_json::json;
 
 use super::transfer::{Place, Source};

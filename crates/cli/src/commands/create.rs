@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::Client;
+use sandboxd_client::Client;
 
 use super::made::{Made, Waiting, made};
 use super::words;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, EventId, EventKind, EventStream, Events, RuntimeEvent};
 use futures_util::{StreamExt, TryStreamExt};
+use sandboxd_client::{Client, EventId, EventKind, EventStream, Events, RuntimeEvent};
 use serde_json::Value;
 
 use crate::cli::EventsArguments;

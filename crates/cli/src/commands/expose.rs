@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::Client;
+use sandboxd_client::Client;
 
 use super::each::{Done, Form, each};
 use crate::cli::ExposeArguments;

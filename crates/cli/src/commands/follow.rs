@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use client::{Detached, Execute, Following, Output};
 use futures_util::{FutureExt, Stream, StreamExt};
+use sandboxd_client::{Detached, Execute, Following, Output};
 use serde_json::{Value, json};
 
 use super::input::{Input, Raw};
@@ -79,7 +79,7 @@ pub fn followed(command: &Detached, shown: Shown) -> Following {
 
 /// Prints to the end, and says how it ended.
 pub async fn printed(
-    mut stream: impl Stream<Item = Result<Output, client::Error>> + Unpin,
+    mut stream: impl Stream<Item = Result<Output, sandboxd_client::Error>> + Unpin,
     shown: Shown,
 ) -> Result<ExitCode> {
     let mut printer = Printer::new(shown);

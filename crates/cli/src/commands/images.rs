@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use client::{Client, ImageStatus, ImageView};
+use sandboxd_client::{Client, ImageStatus, ImageView};
 
 use crate::output;
 use crate::progress::size;

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use client::{Code, Detached, Execute};
+use sandboxd_client::{Code, Detached, Execute};
 use tokio::sync::mpsc;
 
 use crate::cli::Running;
@@ -86,7 +86,7 @@ impl Raw {
     /// Feeds it all, and ends the command's input. A command that wants no more, or has ended, is no failure.
     pub async fn feed(self, command: &Detached) -> Result<()> {
         let Err(error) = self.fed(command).await else { return Ok(()) };
-        match error.downcast_ref::<client::Error>().map(client::Error::code) {
+        match error.downcast_ref::<sandboxd_client::Error>().map(sandboxd_client::Error::code) {
             Some(Code::ExecutionEnded | Code::StdinClosed) => Ok(()),
             Some(_) if wants_no_more(command).await => Ok(()),
             _ => Err(error.context("feeding standard input")),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use client::{List, SandboxItem};
 use futures_util::{StreamExt, TryStreamExt};
+use sandboxd_client::{List, SandboxItem};
 
 /// Those of each list, at most so many of one: each once and as it was seen last, because between two lists one may go from the first
 /// to the second. Newest first.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use client::{Client, ClientBuilder, Code, Fingerprint};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use sandboxd_client::{Client, ClientBuilder, Code, Fingerprint};
 
 use crate::cli::{Global, LoginArguments};
 use crate::configuration::{self, Configuration, DEFAULT, Profile};

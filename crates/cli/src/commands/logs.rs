@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 use futures_util::StreamExt;
+use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 
 use super::follow::{Printer, Shown, followed};
 use crate::cli::LogsArguments;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use client::{Client, List, SandboxItem, SandboxState};
+use sandboxd_client::{Client, List, SandboxItem, SandboxState};
 
 use super::lists::together;
 use crate::cli::LsArguments;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use client::{Client, Code, Create, Error, Sandbox};
+use sandboxd_client::{Client, Code, Create, Error, Sandbox};
 use tokio::time::Instant;
 
 use crate::interrupt::Interrupt;
@@ -94,7 +94,7 @@ async fn answered(
     create: Create,
     pull: &Pull<'_>,
     interrupt: &Interrupt,
-) -> (client::Result<Sandbox>, Option<u8>) {
+) -> (sandboxd_client::Result<Sandbox>, Option<u8>) {
     let mut answer = create.without_waiting().into_future();
     let code = tokio::select! {
         answer = &mut answer => return (answer, None),

@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Result, bail};
-use client::{Client, PortVisibility};
+use sandboxd_client::{Client, PortVisibility};
 use serde_json::json;
 
 use crate::cli::OpenArguments;

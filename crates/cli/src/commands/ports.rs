@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, Port, PortVisibility};
+use sandboxd_client::{Client, Port, PortVisibility};
 
 use crate::cli::ProbeArguments;
 use crate::output;

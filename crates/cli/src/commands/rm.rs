@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::{Client, Code, SandboxState};
+use sandboxd_client::{Client, Code, SandboxState};
 use serde_json::json;
 
 use super::each::{Done, Form, each};

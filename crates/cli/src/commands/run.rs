@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use client::{Client, Sandbox};
 use futures_util::future::try_join_all;
+use sandboxd_client::{Client, Sandbox};
 
 use super::follow::{Shown, follow, prepared};
 use super::input::Input;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use client::{Client, Keyboard, Shown, Terminal};
+use sandboxd_client::{Client, Keyboard, Shown, Terminal};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};

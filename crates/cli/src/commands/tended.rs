@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use client::{Detached, Execute};
 use futures_util::future::{Either, select};
+use sandboxd_client::{Detached, Execute};
 
 use super::follow::{Shown, followed, printed};
 use super::input::Raw;

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use client::Client;
+use sandboxd_client::Client;
 use serde_json::json;
 
 use super::ps::memory;

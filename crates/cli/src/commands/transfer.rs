@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use client::{Client, Code, FileBody, FileEntry, FileStream, Files};
 use futures_util::{StreamExt, TryStreamExt};
+use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files};
 use tokio::io::AsyncWriteExt;
 
 use crate::progress::Progress;

@@ -1,7 +1,7 @@
 //! From words on a command line to what the service takes.
 
 use anyhow::{Context, Result};
-use client::{Client, Create};
+use sandboxd_client::{Client, Create};
 
 use crate::cli::New;
 

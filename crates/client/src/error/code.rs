@@ -9,7 +9,7 @@ macro_rules! codes {
         /// What went wrong: one variant for each error of the service, and four of the library.
         ///
         /// ```
-        /// use client::Code;
+        /// use sandboxd_client::Code;
         /// assert_eq!(Code::SandboxNotFound.to_string(), "SANDBOX_NOT_FOUND");
         /// assert_eq!(Code::NetworkError.as_str(), "NETWORK_ERROR");
         /// ```
@@ -37,7 +37,7 @@ macro_rules! codes {
             /// As bodies write it.
             ///
             /// ```
-            /// assert_eq!(client::Code::InvalidState.as_str(), "INVALID_STATE");
+            /// assert_eq!(sandboxd_client::Code::InvalidState.as_str(), "INVALID_STATE");
             /// ```
             pub const fn as_str(self) -> &'static str {
                 match self {

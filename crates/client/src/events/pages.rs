@@ -59,11 +59,11 @@ impl Pages {
 /// A stream of events. It ends after the first error.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # client.create("ubuntu:24.04").await?;
 /// use futures_util::StreamExt;
-/// let mut events: client::EventStream = client.events().stream();
-/// assert_eq!(events.next().await.unwrap()?.kind, client::EventKind::SandboxCreated);
+/// let mut events: sandboxd_client::EventStream = client.events().stream();
+/// assert_eq!(events.next().await.unwrap()?.kind, sandboxd_client::EventKind::SandboxCreated);
 /// # Ok(()) });
 /// ```
 #[must_use = "nothing is fetched until it is polled"]

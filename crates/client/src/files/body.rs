@@ -17,12 +17,12 @@ use crate::payload::{Payload, Pieces};
 /// of this machine, a reader, or a stream. Only text and bytes are held in memory.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # let dir = tempfile::tempdir()?;
 /// # let local = dir.path().join("data.bin");
 /// # std::fs::write(&local, [1, 2, 3])?;
-/// use client::FileBody;
+/// use sandboxd_client::FileBody;
 /// sandbox.files().write("text", "some text").await?;
 /// sandbox.files().write("bytes", vec![0u8; 1000]).await?;
 /// let entry = sandbox.files().write("data.bin", FileBody::file(&local)).await?;
@@ -39,11 +39,11 @@ impl FileBody {
     /// A file of this machine. It is opened when it is sent, and again when that is tried again.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// let missing = client::FileBody::file("/no/such/file");
+    /// let missing = sandboxd_client::FileBody::file("/no/such/file");
     /// let error = sandbox.files().write("a", missing).await.unwrap_err();
-    /// assert_eq!(error.code(), client::Code::LocalFile);
+    /// assert_eq!(error.code(), sandboxd_client::Code::LocalFile);
     /// assert!(error.message().contains("/no/such/file"));
     /// # Ok(()) });
     /// ```
@@ -57,12 +57,12 @@ impl FileBody {
     /// shrinks while it is read has the length that it had, cut off or filled with zeroes. What may not be read is an error.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("main.py"), "print(1)")?;
     /// # let local = dir.path();
-    /// let unpacked = sandbox.files().unpack("project", client::FileBody::directory(local)).await?;
+    /// let unpacked = sandbox.files().unpack("project", sandboxd_client::FileBody::directory(local)).await?;
     /// assert_eq!(unpacked.files, 1);
     /// # Ok(()) });
     /// ```
@@ -78,11 +78,11 @@ impl FileBody {
     /// What a reader gives. It is read once: a fault after the first bytes is not tried again.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// // Such as tokio::io::stdin().
     /// let reader = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 1_000_000);
-    /// let entry = sandbox.files().write("x", client::FileBody::reader(reader)).await?;
+    /// let entry = sandbox.files().write("x", sandboxd_client::FileBody::reader(reader)).await?;
     /// assert_eq!(entry.size_bytes, 1_000_000);
     /// # Ok(()) });
     /// ```
@@ -93,10 +93,10 @@ impl FileBody {
     /// Pieces as they come. They are taken once: a fault after the first is not tried again.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let pieces = futures_util::stream::iter([Ok("one ".into()), Ok("two".into())]);
-    /// sandbox.files().write("a", client::FileBody::stream(pieces)).await?;
+    /// sandbox.files().write("a", sandboxd_client::FileBody::stream(pieces)).await?;
     /// assert_eq!(sandbox.files().read("a").text().await?, "one two");
     /// # Ok(()) });
     /// ```
@@ -107,9 +107,9 @@ impl FileBody {
     /// Calls `tell` as it is sent, with the bytes so far; from the beginning where it is sent again.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// let body = client::FileBody::from(vec![0u8; 1_000_000]).on_progress(|bytes| eprint!("\r{bytes}"));
+    /// let body = sandboxd_client::FileBody::from(vec![0u8; 1_000_000]).on_progress(|bytes| eprint!("\r{bytes}"));
     /// sandbox.files().write("zeros", body).await?;
     /// # Ok(()) });
     /// ```

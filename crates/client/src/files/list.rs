@@ -19,7 +19,7 @@ impl Files {
     /// Asks for what is in a directory, by name.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("src/main.py", "").parents().await?;
     /// use futures_util::TryStreamExt;
@@ -37,7 +37,7 @@ impl Files {
 /// A list of a directory that is being asked for.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "").await?;
 /// let page = sandbox.files().list(".").page(0).await?;
@@ -56,7 +56,7 @@ impl ListFiles {
     /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// let page = sandbox.files().list(".").page_size(2).page(0).await?;
@@ -71,7 +71,7 @@ impl ListFiles {
     /// One page: what comes after the first `offset`.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// let page = sandbox.files().list(".").page(2).await?;
@@ -89,7 +89,7 @@ impl ListFiles {
     /// another one over the edge of a page.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// use futures_util::TryStreamExt;
@@ -119,11 +119,11 @@ impl ListFiles {
 /// A stream of what is in a directory. It ends after the first error.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "").await?;
 /// use futures_util::StreamExt;
-/// let mut list: client::FileListing = sandbox.files().list(".").stream();
+/// let mut list: sandboxd_client::FileListing = sandbox.files().list(".").stream();
 /// assert_eq!(list.next().await.unwrap()?.name, "a.txt");
 /// # Ok(()) });
 /// ```

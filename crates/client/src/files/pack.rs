@@ -16,7 +16,7 @@ impl Files {
     /// A directory with all in it, as a tar archive or in a directory of this machine.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -34,12 +34,12 @@ impl Files {
     /// any other content that is an archive.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("main.py"), "print(1)")?;
     /// # let local = dir.path();
-    /// sandbox.files().unpack("project", client::FileBody::directory(local)).await?;
+    /// sandbox.files().unpack("project", sandboxd_client::FileBody::directory(local)).await?;
     /// assert_eq!(sandbox.files().read("project/main.py").text().await?, "print(1)");
     /// # Ok(()) });
     /// ```
@@ -51,10 +51,10 @@ impl Files {
 /// A directory that is being packed.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "a").await?;
-/// let pack: client::Pack = sandbox.files().pack(".");
+/// let pack: sandboxd_client::Pack = sandbox.files().pack(".");
 /// let archive = pack.stream().await?;
 /// # Ok(()) });
 /// ```
@@ -68,7 +68,7 @@ impl Pack {
     /// As an archive, as it comes.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("backup.tar");
@@ -87,7 +87,7 @@ impl Pack {
     /// Into a directory of this machine; see [`FileStream::unpack_to`].
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -107,7 +107,7 @@ impl FileStream {
     /// what was written before a failure stays.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -128,11 +128,11 @@ impl FileStream {
 /// An archive that is being unpacked; `.await` does it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # let dir = tempfile::tempdir()?;
 /// # let local = dir.path();
-/// let unpack: client::Unpack = sandbox.files().unpack("project", client::FileBody::directory(local));
+/// let unpack: sandboxd_client::Unpack = sandbox.files().unpack("project", sandboxd_client::FileBody::directory(local));
 /// unpack.await?;
 /// # Ok(()) });
 /// ```

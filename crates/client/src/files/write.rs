@@ -15,7 +15,7 @@ impl Files {
     /// before stays as it was.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let entry = sandbox.files().write("hello.txt", "hello").await?;
     /// assert_eq!((entry.size_bytes, entry.mode.as_str()), (5, "0644"));
@@ -30,7 +30,7 @@ impl Files {
 /// A file that is being written; `.await` does it.
 ///
 /// ```
-/// # client::fixture::run(async |client| {
+/// # sandboxd_client::fixture::run(async |client| {
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.files().write("bin/hello", "#!/bin/sh\necho hello\n").mode(0o755).parents().await?;
 /// # Ok(()) });
@@ -48,7 +48,7 @@ impl Write {
     /// Its mode. If nothing is said, that of the file that was there, or 0644.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let entry = sandbox.files().write("key", "secret").mode(0o600).await?;
     /// assert_eq!(entry.mode, "0600");
@@ -62,7 +62,7 @@ impl Write {
     /// Makes the directories above it.
     ///
     /// ```
-    /// # client::fixture::run(async |client| {
+    /// # sandboxd_client::fixture::run(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().write("a/b/c.txt", "c").parents().await?;
     /// # Ok(()) });

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What an answer of a model cost.
 ///
 /// ```
-/// let cost = client::LlmCost {
+/// let cost = sandboxd_client::LlmCost {
 ///     model: "m-1".into(), input_tokens: 900, output_tokens: 50, amount: 0.004, currency: "USD".into(),
 /// };
 /// assert_eq!(serde_json::to_value(&cost).unwrap()["inputTokens"], 900);

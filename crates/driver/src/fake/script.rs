@@ -19,9 +19,15 @@ const PIECE: usize = 16 * 1024;
 pub enum Command {
     Exit(i32),
     Print(Channel, String),
-    Write { path: String, text: String },
+    Write {
+        path: String,
+        text: String,
+    },
     CopyInput,
-    Read { path: String, shown: String },
+    Read {
+        path: String,
+        shown: String,
+    },
     Sleep(Duration),
     Background,
     CountBackground,
