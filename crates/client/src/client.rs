@@ -11,7 +11,8 @@ use crate::transport::{Call, Transport};
 /// One key's view of a service. Clones are cheap and share their connections.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// let sandbox = client.create("ubuntu:24.04").await?;
 /// assert_eq!(sandbox.execute("echo hi").await?.stdout, "hi\n");
 /// # Ok(()) });
@@ -29,7 +30,8 @@ impl Client {
     /// Whether the service is well. It takes any key for this.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// assert_eq!(client.health().await?.status, "ok");
     /// # Ok(()) });
     /// ```

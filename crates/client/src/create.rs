@@ -23,7 +23,8 @@ impl Client {
     /// Asks for a new sandbox of an image; `.await` sends it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("python:3.12").cpu(4).memory_mb(8192).await?;
     /// # Ok(()) });
     /// ```
@@ -35,7 +36,8 @@ impl Client {
 /// A sandbox that is being asked for; `.await` sends it. What is not said is as the service has it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// use std::time::Duration;
 /// let sandbox = client
 ///     .create("ubuntu:24.04")
@@ -74,7 +76,8 @@ impl Create {
     /// Virtual processors: 2, 4 or 8.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").cpu(8).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.cpu, 8);
     /// # Ok(()) });
@@ -87,7 +90,8 @@ impl Create {
     /// Memory in MB.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").memory_mb(2048).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.memory_mb, 2048);
     /// # Ok(()) });
@@ -100,7 +104,8 @@ impl Create {
     /// Disk in MB.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").disk_mb(5120).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.disk_mb, 5120);
     /// # Ok(()) });
@@ -113,7 +118,8 @@ impl Create {
     /// A variable of every command's environment.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").env("A", "1").env("B", "2").await?;
     /// assert_eq!(sandbox.execute("echo $A$B").await?.stdout, "12\n");
     /// # Ok(()) });
@@ -126,7 +132,8 @@ impl Create {
     /// Where commands run.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").workdir("/src").await?;
     /// assert_eq!(sandbox.known().unwrap().workdir, "/src");
     /// # Ok(()) });
@@ -139,7 +146,8 @@ impl Create {
     /// How long it may run in all; pauses do not count.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let day = std::time::Duration::from_secs(86_400);
     /// let sandbox = client.create("ubuntu:24.04").timeout(day).await?;
     /// assert_eq!(sandbox.known().unwrap().timeout_ms, 86_400_000);
@@ -153,7 +161,8 @@ impl Create {
     /// After how long without a command it is paused; zero for never.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").idle_timeout(std::time::Duration::ZERO).await?;
     /// assert_eq!(sandbox.known().unwrap().idle_timeout_ms, 0);
     /// # Ok(()) });
@@ -166,7 +175,8 @@ impl Create {
     /// A tag, by which lists can be filtered.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").metadata("job", "17").await?;
     /// assert_eq!(sandbox.known().unwrap().metadata["job"], "17");
     /// # Ok(()) });
@@ -179,7 +189,8 @@ impl Create {
     /// Lets it reach these domains and no others.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").only_domains(["example.com", "*.example.org"]).await?;
     /// let egress = sandbox.known().unwrap().network.egress;
     /// assert_eq!(egress.default, sandboxd_client::EgressDefault::Deny);
@@ -195,7 +206,8 @@ impl Create {
     /// The ports that may be exposed.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").allow_ports([3000]).await?;
     /// # Ok(()) });
     /// ```
@@ -210,7 +222,8 @@ impl Create {
     /// sandbox. Without one the library makes one for its own repeats.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let first = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
     /// let again = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
     /// assert_eq!(first.id(), again.id());
@@ -225,7 +238,8 @@ impl Create {
     /// who waits in his own way, looking at [`Client::image`] say.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.create("busy").without_waiting().await.unwrap_err();
     /// assert_eq!((error.code(), error.repeats()), (sandboxd_client::Code::ResourceExhausted, 0));
     /// # Ok(()) });
@@ -238,7 +252,8 @@ impl Create {
     /// Calls `handler` when something happens to the sandbox, its start included; see [`Sandbox::on`].
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").on(|_: &sandboxd_client::Started| println!("it runs")).await?;
     /// # Ok(()) });
     /// ```
@@ -250,7 +265,8 @@ impl Create {
     /// Notes in `run` what happens to the sandbox, its creation included.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let run = sandboxd_client::Run::new();
     /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
     /// # Ok(()) });

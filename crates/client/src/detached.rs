@@ -25,7 +25,8 @@ impl Execute {
     /// Its standard input stays open, for [`Detached::write`]. Only for what is [`detached`](Self::detached).
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write("hello\n").await?;
@@ -42,7 +43,8 @@ impl Execute {
     /// [given](Self::timeout), of a day at most.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let build = sandbox.execute("echo built").detached().await?;
     /// assert_eq!(build.wait().await?.exit_code, Some(0));
@@ -73,7 +75,8 @@ impl Sandbox {
     /// Starts a command that goes on by itself: `execute(command).detached()`.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let server = sandbox.start("sleep 1000").await?;
     /// server.cancel().await?;
@@ -86,7 +89,8 @@ impl Sandbox {
     /// Its detached commands and terminals, newest first: those that run, and the last that ended.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let started = sandbox.start("echo hi").await?;
     /// assert_eq!(sandbox.executions().await?[0].execution_id, *started.id());
@@ -108,7 +112,8 @@ impl Sandbox {
     /// A handle for an execution, without asking whether there is one.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let id = sandbox.start("echo hi").await?.id().to_string();
     /// let found = sandbox.execution(&id)?;
@@ -128,7 +133,8 @@ async fn asked<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) ->
 /// A handle for a detached command or a terminal. Clones are the same handle; dropping it does nothing to the command.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// use sandboxd_client::Output;
 /// use futures_util::TryStreamExt;
@@ -152,7 +158,8 @@ impl Detached {
     /// Its identifier.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(sandbox.start("true").await?.id().as_str().starts_with("ex_"));
     /// # Ok(()) });
@@ -164,7 +171,8 @@ impl Detached {
     /// The sandbox that it runs in.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.start("true").await?.sandbox().id(), sandbox.id());
     /// # Ok(()) });
@@ -180,7 +188,8 @@ impl Detached {
     /// Asks how it is.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let sleeping = sandbox.start("sleep 1000").await?;
     /// assert_eq!(sleeping.status().await?.state, sandboxd_client::ExecutionState::Running);
@@ -193,9 +202,11 @@ impl Detached {
     /// What it printed so far.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let command = sandbox.start("echo hi").await?;
+    /// command.wait().await?;
     /// let output = command.output().await?;
     /// assert_eq!(output.stdout, "hi\n");
     /// assert_eq!(command.output_after(&output.next).await?.stdout, "");
@@ -208,10 +219,12 @@ impl Detached {
     /// What it printed since a place.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// let output = sandbox.start("echo hi").await?.output_after("1.0").await?;
-    /// assert_eq!(output.stdout, "i\n");
+    /// let command = sandbox.start("echo hi").await?;
+    /// command.wait().await?;
+    /// assert_eq!(command.output_after("1.0").await?.stdout, "i\n");
     /// # Ok(()) });
     /// ```
     pub async fn output_after(&self, place: &str) -> Result<ExecutionOutput> {
@@ -221,7 +234,8 @@ impl Detached {
     /// Waits for its end, over lost connections too.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.start("exit 3").await?.wait().await?.exit_code, Some(3));
     /// # Ok(()) });
@@ -244,7 +258,8 @@ impl Detached {
     /// Writes to its standard input, and answers when the command took it. A write whose answer was lost is not sent again.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write("hello\n").await?;
@@ -257,7 +272,8 @@ impl Detached {
     /// As [`write`](Self::write), for as long as the command lives: one that reads nothing for a while takes no harm.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write_patiently(vec![0xff; 100]).await?;
@@ -270,10 +286,12 @@ impl Detached {
     /// Ends its standard input.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.close_stdin().await?;
+    /// cat.wait().await?;
     /// let error = cat.write("late").await.unwrap_err();
     /// assert_eq!(error.code(), sandboxd_client::Code::ExecutionEnded);
     /// # Ok(()) });
@@ -294,7 +312,8 @@ impl Detached {
     /// Sends a signal to it, such as `SIGINT`.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let sleeping = sandbox.start("sleep 1000").await?;
     /// sleeping.signal("SIGTERM").await?;
@@ -310,7 +329,8 @@ impl Detached {
     /// Kills it and all that it started. One that has ended stays as it is.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let ended = sandbox.start("sleep 1000").await?.cancel().await?;
     /// assert_eq!(ended.signal.as_deref(), Some("SIGKILL"));

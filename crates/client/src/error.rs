@@ -25,7 +25,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// ```
 /// use sandboxd_client::Code;
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// let error = client.get("sb_00000000").await.unwrap_err();
 /// match error.code() {
 ///     Code::SandboxNotFound => assert_eq!(error.details()["sandboxId"], "sb_00000000"),
@@ -152,7 +153,8 @@ impl Error {
     /// What went wrong, to match on.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.code(), sandboxd_client::Code::InvalidConfig);
     /// # Ok(()) });
@@ -164,7 +166,8 @@ impl Error {
     /// The code as the service wrote it, also where this version does not know it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.code_name(), "INVALID_CONFIG");
     /// # Ok(()) });
@@ -176,7 +179,8 @@ impl Error {
     /// For people: what came and what is allowed.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert!(error.message().contains("resources.cpu"));
     /// # Ok(()) });
@@ -188,7 +192,7 @@ impl Error {
     /// The HTTP status; none where nothing was answered.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |_| {
+    /// # sandboxd::testing::run(async |_| {
     /// let nobody = sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("any").build()?;
     /// let error = nobody.health().await.unwrap_err();
     /// assert_eq!((error.code(), error.status()), (sandboxd_client::Code::NetworkError, None));
@@ -201,7 +205,8 @@ impl Error {
     /// More for programs, such as `sandboxId`; empty where there is no more.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.details()["field"], "resources.cpu");
     /// # Ok(()) });
@@ -213,7 +218,8 @@ impl Error {
     /// The id under which the service's log knows the request.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert!(error.request_id().is_some_and(|id| id.starts_with("req_")));
     /// # Ok(()) });
@@ -225,7 +231,8 @@ impl Error {
     /// Whether the same call may succeed later.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert!(!error.retryable());
     /// # Ok(()) });
@@ -241,9 +248,10 @@ impl Error {
     /// How long the service asks to wait before another try.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
-    /// let error = client.create("busy").await.unwrap_err();
-    /// assert_eq!(error.retry_after(), Some(std::time::Duration::from_secs(30)));
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let error = client.create("busy").without_waiting().await.unwrap_err();
+    /// assert!(error.retry_after().is_some());
     /// # Ok(()) });
     /// ```
     pub fn retry_after(&self) -> Option<Duration> {
@@ -253,7 +261,8 @@ impl Error {
     /// How many times the call had been repeated when it failed like this.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert_eq!(error.repeats(), 0);
     /// # Ok(()) });

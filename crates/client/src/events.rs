@@ -21,7 +21,8 @@ impl Client {
     /// Asks for events of all sandboxes of the account.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut events = client.events().kind(sandboxd_client::EventKind::SandboxCreated).stream();
@@ -39,7 +40,8 @@ impl Sandbox {
     /// Asks for its events; also after its end, for as long as the service keeps them.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// sandbox.terminate().await?;
@@ -55,7 +57,8 @@ impl Sandbox {
 /// Events that are being asked for. [`stream`](Self::stream) lists those that are there; [`follow`](Self::follow) goes on with what happens.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # client.create("ubuntu:24.04").await?;
 /// let page = client.events().kinds("sandbox.*").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 2);
@@ -100,7 +103,8 @@ impl Events {
     /// Only those of this kind, or of another one that is asked for too.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let page = client.events().kind(sandboxd_client::EventKind::ExecCompleted).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -112,7 +116,8 @@ impl Events {
     /// The same by name, or all of a sort, such as `exec.*`.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let page = client.events().kinds("exec.*").kinds("file.*").page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -125,7 +130,8 @@ impl Events {
     /// Only those of this run.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let page = client.events().run("nightly-17").page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -138,7 +144,8 @@ impl Events {
     /// Only those from this time on.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let page = client.events().since("2100-01-01T00:00:00Z".parse()?).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -151,7 +158,8 @@ impl Events {
     /// Only those before this time.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let page = client.events().until("2000-01-01T00:00:00Z".parse()?).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -164,7 +172,8 @@ impl Events {
     /// Only those after this one, for who has seen it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # client.create("ubuntu:24.04").await?;
     /// let seen = client.events().page(0).await?.data[0].id;
     /// let page = client.events().after(seen).page(0).await?;
@@ -179,7 +188,8 @@ impl Events {
     /// From the newest to the oldest, where it is the other way round if nothing is said.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().newest_first().page(0).await?;
     /// assert_eq!(page.data[0].kind, sandboxd_client::EventKind::SandboxStarted);
@@ -193,7 +203,8 @@ impl Events {
     /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().page_size(1).page(0).await?;
     /// assert!(page.data.len() == 1 && page.pagination.has_more);
@@ -207,7 +218,8 @@ impl Events {
     /// One page: what comes after the first `offset`. An event of a kind that this version does not know is left out.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().page(1).await?;
     /// assert_eq!((page.data.len(), page.pagination.total), (1, 2));
@@ -223,7 +235,8 @@ impl Events {
     /// is not among them. None is missing and none comes twice.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// use futures_util::TryStreamExt;
     /// let all: Vec<_> = client.events().page_size(2).stream().try_collect().await?;

@@ -23,7 +23,8 @@ impl Sandbox {
     /// A command, a line for bash. `.await` waits for its end, [`Execute::stream`] gives its output as it comes.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let result = sandbox.execute("echo out; echo err >&2; exit 3").await?;
     /// assert_eq!((result.stdout.as_str(), result.exit_code), ("out\n", Some(3)));
@@ -37,7 +38,8 @@ impl Sandbox {
 /// A command that is being asked for. `.await` waits for its end; [`stream`](Self::stream) gives its output as it comes.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let result = sandbox.execute("cat; echo $NAME >&2; exit 3").stdin("in").env("NAME", "x").await?;
 /// assert_eq!((result.stdout.as_str(), result.stderr.as_str()), ("in", "x\n"));
@@ -81,7 +83,8 @@ impl Execute {
     /// Where it runs, if not in the sandbox's working directory.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.execute("pwd").cwd("/tmp").await?.stdout, "/tmp\n");
     /// # Ok(()) });
@@ -94,7 +97,8 @@ impl Execute {
     /// A variable of its environment, over the sandbox's.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.execute("echo $A").env("A", "1").await?.stdout, "1\n");
     /// # Ok(()) });
@@ -107,7 +111,8 @@ impl Execute {
     /// Text for its standard input.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.execute("cat").stdin("hello").await?.stdout, "hello");
     /// # Ok(()) });
@@ -120,7 +125,8 @@ impl Execute {
     /// After how long it is killed with all that it started; 60 s if nothing is said, 5 minutes at most.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let result = sandbox.execute("sleep 60").timeout(std::time::Duration::from_millis(10)).await?;
     /// assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
@@ -134,7 +140,8 @@ impl Execute {
     /// Fails with [`InvalidState`](crate::Code::InvalidState) in a paused sandbox instead of resuming it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// let error = sandbox.execute("true").without_resume().await.unwrap_err();
@@ -150,7 +157,8 @@ impl Execute {
     /// A stream does not take one.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let result = sandbox.execute("echo once").idempotency_key("step-1").await?;
     /// # Ok(()) });
@@ -163,7 +171,8 @@ impl Execute {
     /// Sent without a key: the service kills the command when this future is dropped, and a lost answer is an error.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use std::time::Duration;
     /// let long = sandbox.execute("sleep 1000").killed_on_drop();
@@ -179,7 +188,8 @@ impl Execute {
     /// what comes next, and where the output ended without one. Put together they are what it wrote, with U+FFFD for what is no UTF-8.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use sandboxd_client::Output;
     /// use futures_util::TryStreamExt;
@@ -196,7 +206,8 @@ impl Execute {
     /// Starts it, and answers once the service has. Dropping the stream kills the command.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use sandboxd_client::Output;
     /// use futures_util::TryStreamExt;

@@ -33,7 +33,8 @@ impl Sandbox {
     /// Its files. A path is absolute, or relative to the sandbox's working directory.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let files = sandbox.files();
     /// files.write("notes/today.txt", "buy milk\n").parents().await?;
@@ -48,7 +49,8 @@ impl Sandbox {
 /// The files of a sandbox; see [`Sandbox::files`].
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let files = sandbox.files();
 /// let error = files.read("nothing").await.unwrap_err();
@@ -65,7 +67,8 @@ impl Files {
     /// Fails with [`InvalidState`](crate::Code::InvalidState) in a paused sandbox instead of resuming it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// let error = sandbox.files().without_resume().exists("/").await.unwrap_err();
@@ -81,7 +84,8 @@ impl Files {
     /// What is at a path. A link is told of as a link; [`stat_target`](Self::stat_target) tells of what it leads to.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().write("a.txt", "hello").await?;
     /// let entry = sandbox.files().stat("a.txt").await?;
@@ -95,7 +99,8 @@ impl Files {
     /// The same through links.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(sandbox.files().stat_target("/").await?.is_directory);
     /// # Ok(()) });
@@ -107,7 +112,8 @@ impl Files {
     /// Whether something is at a path, be it a link that leads nowhere.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(!sandbox.files().exists("a.txt").await?);
     /// # Ok(()) });
@@ -120,7 +126,8 @@ impl Files {
     /// Makes a directory.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let entry = sandbox.files().mkdir("src/deep").recursive().await?;
     /// assert!(entry.is_directory);
@@ -133,7 +140,8 @@ impl Files {
     /// Moves a file or a directory: `to` is its new path, not the directory to put it in.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("a.txt", "a").await?;
     /// let entry = sandbox.files().rename("a.txt", "b.txt").await?;
@@ -147,7 +155,8 @@ impl Files {
     /// Deletes what is at a path, a link and not what it leads to. Answers how many files, directories and links are gone.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().write("dir/a.txt", "a").parents().await?;
     /// assert_eq!(sandbox.files().delete("dir").await.unwrap_err().code(), sandboxd_client::Code::DirectoryNotEmpty);
@@ -221,7 +230,8 @@ awaited! {
 /// A directory that is being made; `.await` does it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let entry = sandbox.files().mkdir("private").mode(0o700).await?;
 /// assert_eq!(entry.mode, "0700");
@@ -239,7 +249,8 @@ impl MakeDirectory {
     /// Makes those above it too, and is content with one that is there.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().mkdir("a/b").recursive().await?;
     /// sandbox.files().mkdir("a/b").recursive().await?;
@@ -253,7 +264,8 @@ impl MakeDirectory {
     /// Its mode; 0755 if nothing is said.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().mkdir("shared").mode(0o1777).await?;
     /// # Ok(()) });
@@ -283,7 +295,8 @@ fn mode(mode: Option<u32>) -> String {
 /// A move that is being asked for; `.await` does it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # let files = sandbox.files();
 /// # files.write("a", "a").await?;
@@ -304,7 +317,8 @@ impl Move {
     /// Takes the place of a file, or of an empty directory, that is there.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("new", "a").await?;
     /// sandbox.files().rename("new", "current").overwrite().await?;
@@ -330,7 +344,8 @@ impl Move {
 /// A deletion that is being asked for; `.await` does it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "a").await?;
 /// assert_eq!(sandbox.files().delete("a.txt").await?, 1);
@@ -347,7 +362,8 @@ impl Delete {
     /// Deletes a directory with all in it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().mkdir("dir").await?;
     /// sandbox.files().delete("dir").recursive().await?;

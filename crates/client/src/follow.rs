@@ -38,7 +38,8 @@ impl Events {
     /// with an error where coming back is refused, or has failed for five minutes.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut events = sandbox.events().follow().await?;

@@ -14,7 +14,8 @@ impl Sandbox {
     /// Terminates it when the guard is dropped, be it by an early return or a panic.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let id = {
     /// let sandbox = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// sandbox.execute("true").await?;
@@ -32,7 +33,8 @@ impl Sandbox {
 /// [`terminate`](Self::terminate) does the same without blocking, and tells of its errors.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// let sandbox = client.create("ubuntu:24.04").await?.terminate_on_drop();
 /// sandbox.execute("true").await?;
 /// sandbox.terminate().await?;
@@ -53,7 +55,8 @@ impl Guard {
     /// Terminates it now, and tells how that went.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let guard = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// assert_eq!(guard.terminate().await?.reason, "deleted");
     /// # Ok(()) });
@@ -68,7 +71,8 @@ impl Guard {
     /// Lets the sandbox live on.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let guard = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// let sandbox = guard.keep();
     /// sandbox.refresh().await?;

@@ -23,7 +23,8 @@ pub trait Happening: Any + Send + Sync + sealed::Sealed {
 /// It was made and runs.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// let sandbox = client.create("ubuntu:24.04").on(|_: &sandboxd_client::Started| println!("it runs")).await?;
 /// # Ok(()) });
 /// ```
@@ -33,7 +34,8 @@ pub struct Started;
 /// It was paused.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.on(|paused: &sandboxd_client::Paused| println!("after {} ms", paused.runtime_duration_ms));
 /// sandbox.pause().await?;
@@ -48,7 +50,8 @@ pub struct Paused {
 /// It was resumed.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.on(|resumed: &sandboxd_client::Resumed| println!("after {} ms", resumed.paused_duration_ms));
 /// sandbox.pause().await?;
@@ -64,7 +67,8 @@ pub struct Resumed {
 /// It is gone. Told once, by the call that ended it or the first one that found it gone.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.on(|end: &sandboxd_client::Terminated| assert_eq!(end.reason, "deleted"));
 /// sandbox.terminate().await?;
@@ -83,7 +87,8 @@ pub struct Terminated {
 /// A call failed.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.on(|failed: &sandboxd_client::Failed| eprintln!("{}", failed.error));
 /// assert!(sandbox.resume().await.is_err());

@@ -14,7 +14,9 @@ impl Client {
     /// [`image`](Self::image).
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # client.create("busy").without_waiting().await.unwrap_err();
     /// for image in client.images().await? {
     ///     println!("{} is {}", image.name, image.status);
     /// }
@@ -37,12 +39,14 @@ impl Client {
     /// One image, if it is on the server or on its way there.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # client.create("busy").without_waiting().await.unwrap_err();
     /// let image = client.image("busy").await?.expect("somebody has asked for it");
     /// if let Some(progress) = image.progress {
     ///     println!("{} of {} bytes", progress.done_bytes, progress.total_bytes);
     /// }
-    /// # assert_eq!(image.progress.unwrap().stage, sandboxd_client::PullStage::Fetching);
+    /// # assert_eq!(image.progress.unwrap().stage, sandboxd_client::PullStage::Resolving);
     /// assert_eq!(client.image("nobody:1").await?, None);
     /// # Ok(()) });
     /// ```

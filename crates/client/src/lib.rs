@@ -1,7 +1,8 @@
 //! The companion library of `sandboxd`: isolated Linux machines from Rust.
 //!
 //! ```
-//! # sandboxd_client::fixture::run(async |client| {
+//! # sandboxd::testing::run(async |service| {
+//! # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 //! // Outside of this example: let client = sandboxd_client::Client::from_env()?;
 //! let sandbox = client.create("ubuntu:24.04").env("NAME", "world").await?;
 //! let result = sandbox.execute("echo hello $NAME").await?;
@@ -32,9 +33,6 @@ mod error;
 mod events;
 mod execute;
 mod files;
-#[cfg(feature = "fixture")]
-#[doc(hidden)]
-pub mod fixture;
 mod follow;
 mod guard;
 mod happenings;
@@ -53,8 +51,6 @@ mod settings;
 pub mod sse;
 mod stream;
 mod terminal;
-#[cfg(test)]
-mod tests;
 mod transport;
 mod trust;
 mod websocket;

@@ -18,7 +18,8 @@ impl Client {
     /// Asks for a list of sandboxes, newest first.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// use futures_util::TryStreamExt;
     /// # client.create("ubuntu:24.04").await?;
     /// let mut list = client.list().state(sandboxd_client::SandboxState::Running).stream();
@@ -35,7 +36,8 @@ impl Client {
 /// A list that is being asked for.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # client.create("ubuntu:24.04").metadata("job", "17").await?;
 /// let page = client.list().metadata("job", "17").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 1);
@@ -59,7 +61,8 @@ impl List {
     /// Only those in this state.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let paused = client.list().state(sandboxd_client::SandboxState::Paused).page(0).await?;
     /// assert_eq!(paused.data.len(), 0);
     /// # Ok(()) });
@@ -72,7 +75,8 @@ impl List {
     /// Only those of this image.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let none = client.list().image("node:22").page(0).await?;
     /// assert_eq!(none.data.len(), 0);
     /// # Ok(()) });
@@ -85,7 +89,8 @@ impl List {
     /// Only those with this tag; of several, all have to fit.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let none = client.list().metadata("userId", "user_123").metadata("job", "17").page(0).await?;
     /// assert_eq!(none.data.len(), 0);
     /// # Ok(()) });
@@ -98,7 +103,8 @@ impl List {
     /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// let page = client.list().page_size(2).page(0).await?;
     /// assert!(page.data.len() == 2 && page.pagination.has_more);
@@ -112,7 +118,8 @@ impl List {
     /// One page: what comes after the first `offset`.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// let page = client.list().page_size(2).page(2).await?;
     /// assert!(page.data.len() == 1 && !page.pagination.has_more);
@@ -126,7 +133,8 @@ impl List {
     /// comes twice.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// use futures_util::TryStreamExt;
     /// # for _ in 0..5 { client.create("ubuntu:24.04").await?; }
     /// let all: Vec<_> = client.list().page_size(2).stream().try_collect().await?;
@@ -188,7 +196,8 @@ impl Pages {
 /// A stream of sandboxes, newest first. It ends after the first error.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// use futures_util::StreamExt;
 /// let mut list: sandboxd_client::Listing = client.list().stream();
 /// assert!(list.next().await.is_none());

@@ -19,7 +19,8 @@ impl Sandbox {
     /// of the account, or a [token](Self::port_token). A port that is exposed already is exposed anew, and its tokens end.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let port = sandbox.expose(8080).public().await?;
     /// println!("look at {}", port.url);
@@ -34,7 +35,8 @@ impl Sandbox {
     /// The ports that are exposed, by their numbers.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.expose(8080).await?;
     /// for port in sandbox.ports().await? {
@@ -52,7 +54,8 @@ impl Sandbox {
     /// Closes a port: connections through it are cut, and its tokens end.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.expose(8080).await?;
     /// sandbox.close_port(8080).await?;
@@ -70,7 +73,8 @@ impl Sandbox {
     /// [`expires_in`](TokenFor::expires_in) says.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use std::time::Duration;
     /// sandbox.expose(8080).await?;
@@ -92,7 +96,8 @@ impl Sandbox {
 /// A port that is being exposed; `.await` sends it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let port = sandbox.expose(3000).auto_resume(false).await?;
 /// assert!(!port.auto_resume);
@@ -109,7 +114,8 @@ impl Expose {
     /// For anybody who has the URL.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let port = sandbox.expose(8080).public().await?;
     /// assert_eq!(port.visibility, sandboxd_client::PortVisibility::Public);
@@ -123,7 +129,8 @@ impl Expose {
     /// Whether traffic resumes the sandbox when it is paused, as it does if nothing is said.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(!sandbox.expose(8080).auto_resume(false).await?.auto_resume);
     /// # Ok(()) });
@@ -136,7 +143,8 @@ impl Expose {
     /// The `Idempotency-Key`; one is made where none is given, so that a port is exposed once however often the request is sent.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let port = sandbox.expose(8080).idempotency_key("preview-of-job-17").await?;
     /// # Ok(()) });
@@ -173,7 +181,8 @@ impl IntoFuture for Expose {
 /// A token that is being asked for; `.await` sends it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.expose(8080).await?;
 /// let token = sandbox.port_token(8080).await?;
@@ -191,7 +200,8 @@ impl TokenFor {
     /// How long it is good for: a second to a week.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.expose(8080).await?;
     /// let day = std::time::Duration::from_secs(24 * 3600);

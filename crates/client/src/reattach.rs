@@ -25,7 +25,8 @@ const END: &str = "end";
 /// minutes without one: it goes on behind the last line that came, so that none is missed and none comes twice.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// use futures_util::TryStreamExt;
 /// let mut output = sandbox.start("echo hi").await?.follow();
@@ -55,7 +56,8 @@ impl Following {
     /// How far it is, for [`Detached::follow_from`]: behind the line that came last. Nothing before the first.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.start("echo hi").await?.follow();
@@ -73,7 +75,8 @@ impl Detached {
     /// Its output, line by line from the beginning, and how it ends.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.start("echo hi").await?.follow();
@@ -89,7 +92,8 @@ impl Detached {
     /// UTF-8.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let command = sandbox.execute("cat").stdin("no end").detached().await?;
@@ -104,7 +108,8 @@ impl Detached {
     /// As [`follow`](Self::follow), behind a [place](Following::place) that somebody came to before.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let command = sandbox.start("echo one; echo two").await?;

@@ -32,7 +32,8 @@ static LAST_ID: AtomicU64 = AtomicU64::new(0);
 /// One run of a program: an id, and those who are told its events. Clones are the same run.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let dir = tempfile::tempdir()?;
 /// # let file = dir.path().join("run.jsonl");
 /// use sandboxd_client::{EventKind, Run};
@@ -142,7 +143,8 @@ impl Run {
     /// for longer then. Where the service refuses them for their rate, that takes as long as it asks for, 5 minutes at most.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let run = sandboxd_client::Run::new().to_service(&sandbox);
     /// run.thinking("which test fails?");

@@ -22,7 +22,8 @@ impl Client {
     /// A sandbox that is there, with what the service says of it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let sandbox = client.get(&id).await?;
     /// assert_eq!(sandbox.known().unwrap().image, "ubuntu:24.04");
@@ -37,7 +38,8 @@ impl Client {
     /// A handle for a sandbox, without asking whether there is one.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let result = client.sandbox(&id)?.execute("echo hi").await?;
     /// assert!(client.sandbox("../etc").is_err());
@@ -54,7 +56,8 @@ impl Client {
 /// [`terminate_on_drop`](Self::terminate_on_drop).
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.execute("echo kept > note").await?;
 /// sandbox.pause().await?;
@@ -95,7 +98,8 @@ impl Sandbox {
     /// Its identifier.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(sandbox.id().as_str().starts_with("sb_"));
     /// # Ok(()) });
@@ -107,7 +111,8 @@ impl Sandbox {
     /// What the service said of it last, through create, get or [`refresh`](Self::refresh). Nothing is asked.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.known().unwrap().workdir, "/workspace");
     /// # Ok(()) });
@@ -119,7 +124,8 @@ impl Sandbox {
     /// Asks the service what it says now.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// assert_eq!(sandbox.refresh().await?.state, sandboxd_client::SandboxState::Paused);
@@ -164,7 +170,8 @@ impl Sandbox {
     /// Stops all its processes where they are.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let paused = sandbox.pause().await?;
     /// println!("it ran for {} ms", paused.runtime_duration_ms);
@@ -181,7 +188,8 @@ impl Sandbox {
     /// Lets them go on. A command does this by itself.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// let resumed = sandbox.resume().await?;
@@ -205,7 +213,8 @@ impl Sandbox {
     /// worked, that is a success too; how long it ran is then not known.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let end = sandbox.terminate().await?;
     /// assert_eq!(end.reason, "deleted");
@@ -229,7 +238,8 @@ impl Sandbox {
     /// its argument says what: [`Started`](crate::Started), [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use sandboxd_client::{Failed, Terminated};
     /// sandbox.on(|end: &Terminated| println!("gone: {}", end.reason));
@@ -244,7 +254,8 @@ impl Sandbox {
     /// Notes in `run` what this handle and its clones do from now on.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let run = sandboxd_client::Run::new();
     /// let sandbox = client.sandbox(&id)?.with_run(&run);
@@ -315,7 +326,8 @@ impl Run {
     /// nobody: what is said within 2 s goes together, and [`delivered`](Self::delivered) waits until all is there.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// use sandboxd_client::{EventKind, Run};
     /// use futures_util::TryStreamExt;
     /// let run = Run::new();

@@ -44,8 +44,8 @@ impl Client {
 /// A client that is being set up. What is not said is as with [`Client::from_env`].
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |fixture| {
-/// # let (url, key) = (fixture.url(), "sk_test");
+/// # sandboxd::testing::run(async |service| {
+/// # let (url, key) = (service.url(), service.key());
 /// use std::time::Duration;
 /// let client = sandboxd_client::Client::builder()
 ///     .url(url)

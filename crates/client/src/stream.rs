@@ -26,7 +26,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// What a command's stream tells.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// use sandboxd_client::Output;
 /// use futures_util::TryStreamExt;
@@ -50,7 +51,8 @@ pub enum Output {
 /// A stream of [`Output`]. It ends after [`Output::Done`], or after the first error.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let output = sandbox.execute("echo hi; exit 2").stream().await?;
 /// assert_eq!(output.done().await?.exit_code, Some(2));
@@ -92,7 +94,8 @@ impl OutputStream {
     /// The id under which the service's log knows the request.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let output = sandbox.execute("true").stream().await?;
     /// assert!(output.request_id().is_some());
@@ -105,7 +108,8 @@ impl OutputStream {
     /// Reads to the end and tells only that.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.execute("true").stream().await?.done().await?.exit_code, Some(0));
     /// # Ok(()) });

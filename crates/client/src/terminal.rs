@@ -29,7 +29,8 @@ impl Sandbox {
     /// A terminal: a shell, unless it is told a command. `.await` opens it and attaches to it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use sandboxd_client::Shown;
     /// let mut terminal = sandbox.terminal().size(120, 40).await?;
@@ -51,7 +52,8 @@ impl Sandbox {
 /// A terminal that is being asked for.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let terminal = sandbox.terminal().command("top").cwd("/").env("LANG", "C").open().await?;
 /// assert!(terminal.status().await?.terminal.is_some());
@@ -67,7 +69,8 @@ impl OpenTerminal {
     /// Columns and rows; 80 and 24 if nothing is said, 1000 at most.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().size(132, 50).open().await?;
     /// assert_eq!(terminal.status().await?.terminal.unwrap().cols, 132);
@@ -81,7 +84,8 @@ impl OpenTerminal {
     /// What runs on it in place of a shell: a line for bash.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().command("vim notes").open().await?;
     /// assert_eq!(terminal.status().await?.command, "vim notes");
@@ -95,7 +99,8 @@ impl OpenTerminal {
     /// Where it runs, if not in the sandbox's working directory.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().cwd("/tmp").open().await?;
     /// # Ok(()) });
@@ -108,7 +113,8 @@ impl OpenTerminal {
     /// A variable of its environment, over the sandbox's.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().env("EDITOR", "vim").open().await?;
     /// # Ok(()) });
@@ -121,7 +127,8 @@ impl OpenTerminal {
     /// Opens it without attaching to it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let opened = sandbox.terminal().open().await?;
     /// let terminal = opened.attach().await?;
@@ -149,7 +156,8 @@ impl Detached {
     /// Attaches to its terminal, which first repeats what it has shown.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let opened = sandbox.terminal().open().await?;
     /// let (one, two) = (opened.attach().await?, opened.attach().await?);
@@ -162,7 +170,8 @@ impl Detached {
     /// As [`attach`](Self::attach), where so many bytes of it were seen.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let opened = sandbox.terminal().open().await?;
     /// let again = opened.attach_from(0).await?;
@@ -195,7 +204,8 @@ pub enum Shown {
 /// Somebody at a terminal. Dropping it detaches; the terminal goes on.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let mut terminal = sandbox.terminal().await?;
 /// terminal.resize(100, 30).await?;
@@ -214,7 +224,8 @@ impl Terminal {
     /// The execution behind it, to come back to.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// assert_eq!(sandbox.executions().await?[0].execution_id, *terminal.execution().id());
@@ -227,7 +238,8 @@ impl Terminal {
     /// What it is written to through, for another task.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// let keyboard = terminal.keyboard();
@@ -241,7 +253,8 @@ impl Terminal {
     /// What it shows next; nothing after its end.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let mut terminal = sandbox.terminal().await?;
     /// terminal.write("exit 0\r").await?;
@@ -255,7 +268,8 @@ impl Terminal {
     /// Types. See [`Keyboard::write`].
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.terminal().await?.write("ls\r").await?;
     /// # Ok(()) });
@@ -267,7 +281,8 @@ impl Terminal {
     /// Tells it the size of the window. See [`Keyboard::resize`].
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.terminal().await?.resize(100, 30).await?;
     /// # Ok(()) });
@@ -286,7 +301,8 @@ impl Drop for Terminal {
 /// The way into a terminal. Clones are the same.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// let terminal = sandbox.terminal().await?;
 /// terminal.keyboard().write("ls\r").await?;
@@ -301,7 +317,8 @@ impl Keyboard {
     /// Types. What is on its way when a connection is lost may not arrive; it never arrives twice.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// terminal.keyboard().write("\x03").await?;
@@ -314,7 +331,8 @@ impl Keyboard {
     /// Tells it the size of the window; what runs on it hears `SIGWINCH`.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let terminal = sandbox.terminal().await?;
     /// terminal.keyboard().resize(100, 30).await?;

@@ -325,4 +325,9 @@ pub fn encoded(text: impl AsRef<[u8]>) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #[test]
+    fn queries_are_encoded() {
+        assert_eq!(super::encoded("ubuntu:24.04 ü&=%"), "ubuntu%3A24.04%20%C3%BC%26%3D%25");
+    }
+}

@@ -59,7 +59,8 @@ impl Pages {
 /// A stream of events. It ends after the first error.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # client.create("ubuntu:24.04").await?;
 /// use futures_util::StreamExt;
 /// let mut events: sandboxd_client::EventStream = client.events().stream();

@@ -17,7 +17,8 @@ use crate::payload::{Payload, Pieces};
 /// of this machine, a reader, or a stream. Only text and bytes are held in memory.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # let dir = tempfile::tempdir()?;
 /// # let local = dir.path().join("data.bin");
@@ -39,7 +40,8 @@ impl FileBody {
     /// A file of this machine. It is opened when it is sent, and again when that is tried again.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let missing = sandboxd_client::FileBody::file("/no/such/file");
     /// let error = sandbox.files().write("a", missing).await.unwrap_err();
@@ -57,7 +59,8 @@ impl FileBody {
     /// shrinks while it is read has the length that it had, cut off or filled with zeroes. What may not be read is an error.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("main.py"), "print(1)")?;
@@ -78,7 +81,8 @@ impl FileBody {
     /// What a reader gives. It is read once: a fault after the first bytes is not tried again.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// // Such as tokio::io::stdin().
     /// let reader = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 1_000_000);
@@ -93,7 +97,8 @@ impl FileBody {
     /// Pieces as they come. They are taken once: a fault after the first is not tried again.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let pieces = futures_util::stream::iter([Ok("one ".into()), Ok("two".into())]);
     /// sandbox.files().write("a", sandboxd_client::FileBody::stream(pieces)).await?;
@@ -107,7 +112,8 @@ impl FileBody {
     /// Calls `tell` as it is sent, with the bytes so far; from the beginning where it is sent again.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let body = sandboxd_client::FileBody::from(vec![0u8; 1_000_000]).on_progress(|bytes| eprint!("\r{bytes}"));
     /// sandbox.files().write("zeros", body).await?;

@@ -19,7 +19,8 @@ impl Files {
     /// Asks for what is in a directory, by name.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("src/main.py", "").parents().await?;
     /// use futures_util::TryStreamExt;
@@ -37,7 +38,8 @@ impl Files {
 /// A list of a directory that is being asked for.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "").await?;
 /// let page = sandbox.files().list(".").page(0).await?;
@@ -56,7 +58,8 @@ impl ListFiles {
     /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// let page = sandbox.files().list(".").page_size(2).page(0).await?;
@@ -71,7 +74,8 @@ impl ListFiles {
     /// One page: what comes after the first `offset`.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// let page = sandbox.files().list(".").page(2).await?;
@@ -89,7 +93,8 @@ impl ListFiles {
     /// another one over the edge of a page.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// use futures_util::TryStreamExt;
@@ -119,7 +124,8 @@ impl ListFiles {
 /// A stream of what is in a directory. It ends after the first error.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "").await?;
 /// use futures_util::StreamExt;

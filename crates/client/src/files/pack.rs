@@ -16,7 +16,8 @@ impl Files {
     /// A directory with all in it, as a tar archive or in a directory of this machine.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -34,7 +35,8 @@ impl Files {
     /// any other content that is an archive.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("main.py"), "print(1)")?;
@@ -51,7 +53,8 @@ impl Files {
 /// A directory that is being packed.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("a.txt", "a").await?;
 /// let pack: sandboxd_client::Pack = sandbox.files().pack(".");
@@ -68,7 +71,8 @@ impl Pack {
     /// As an archive, as it comes.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("backup.tar");
@@ -87,7 +91,8 @@ impl Pack {
     /// Into a directory of this machine; see [`FileStream::unpack_to`].
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -107,7 +112,8 @@ impl FileStream {
     /// what was written before a failure stays.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -128,7 +134,8 @@ impl FileStream {
 /// An archive that is being unpacked; `.await` does it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # let dir = tempfile::tempdir()?;
 /// # let local = dir.path();

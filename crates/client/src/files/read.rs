@@ -29,7 +29,8 @@ impl Files {
     /// Reads a file. `.await` has all of it in memory; [`text`](Read::text), [`stream`](Read::stream) and [`to_file`](Read::to_file) have it otherwise.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("hello.txt", "hello").await?;
     /// let bytes = sandbox.files().read("hello.txt").await?;
@@ -44,7 +45,8 @@ impl Files {
 /// A file that is being read.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("hello.txt", "hello").await?;
 /// assert_eq!(sandbox.files().read("hello.txt").range(1..3).text().await?, "el");
@@ -63,7 +65,8 @@ impl Read {
     /// [`InvalidRequest`](crate::Code::InvalidRequest), and so is an empty one.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let files = sandbox.files();
     /// files.write("digits", "0123456789").await?;
@@ -92,7 +95,8 @@ impl Read {
     /// Only so many bytes at its end.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("log", "one\ntwo\n").await?;
     /// assert_eq!(sandbox.files().read("log").last(4).text().await?, "two\n");
@@ -106,7 +110,8 @@ impl Read {
     /// As it comes, a piece at a time. What is not taken waits in the sandbox.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("big", vec![1u8; 100_000]).await?;
     /// use futures_util::TryStreamExt;
@@ -134,7 +139,8 @@ impl Read {
     /// All of it, as text. What is not UTF-8 becomes U+FFFD.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("hello.txt", "hello").await?;
     /// assert_eq!(sandbox.files().read("hello.txt").text().await?, "hello");
@@ -147,7 +153,8 @@ impl Read {
     /// Into a file of this machine, which takes its place when all of it is there. Answers how many bytes it has.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -186,7 +193,8 @@ impl IntoFuture for Read {
 /// that were all.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// # sandbox.files().write("hello.txt", "hello").await?;
 /// let stream: sandboxd_client::FileStream = sandbox.files().read("hello.txt").stream().await?;
@@ -222,7 +230,8 @@ impl FileStream {
     /// How many bytes come, where the sandbox knows that.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("hello.txt", "hello").await?;
     /// let stream = sandbox.files().read("hello.txt").range(1..).stream().await?;
@@ -236,7 +245,8 @@ impl FileStream {
     /// The id under which the service's log knows the request.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # sandbox.files().write("a", "a").await?;
     /// assert!(sandbox.files().read("a").stream().await?.request_id().is_some());
@@ -249,7 +259,8 @@ impl FileStream {
     /// Calls `tell` as it comes, with the bytes so far.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
@@ -271,7 +282,8 @@ impl FileStream {
     /// many bytes came.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("project.tar");

@@ -15,7 +15,8 @@ impl Files {
     /// before stays as it was.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let entry = sandbox.files().write("hello.txt", "hello").await?;
     /// assert_eq!((entry.size_bytes, entry.mode.as_str()), (5, "0644"));
@@ -30,7 +31,8 @@ impl Files {
 /// A file that is being written; `.await` does it.
 ///
 /// ```
-/// # sandboxd_client::fixture::run(async |client| {
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
 /// # let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.files().write("bin/hello", "#!/bin/sh\necho hello\n").mode(0o755).parents().await?;
 /// # Ok(()) });
@@ -48,7 +50,8 @@ impl Write {
     /// Its mode. If nothing is said, that of the file that was there, or 0644.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// let entry = sandbox.files().write("key", "secret").mode(0o600).await?;
     /// assert_eq!(entry.mode, "0600");
@@ -62,7 +65,8 @@ impl Write {
     /// Makes the directories above it.
     ///
     /// ```
-    /// # sandboxd_client::fixture::run(async |client| {
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.files().write("a/b/c.txt", "c").parents().await?;
     /// # Ok(()) });

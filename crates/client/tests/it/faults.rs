@@ -6,30 +6,30 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use hyper::Method;
 
-use crate::fixture::{Fixture, Seen, Trouble};
-use crate::{Code, EventKind, FileBody, Run, Sandbox};
+use crate::proxy::{Proxy, Seen, Trouble};
+use sandboxd_client::{Code, EventKind, FileBody, Run, Sandbox};
 
-async fn sandbox(fixture: &Fixture) -> Sandbox {
-    fixture.client().unwrap().create("ubuntu:24.04").await.unwrap()
+async fn sandbox(proxy: &Proxy) -> Sandbox {
+    proxy.client().create("ubuntu:24.04").await.unwrap()
 }
 
-fn puts(fixture: &Fixture) -> Vec<Seen> {
-    fixture.seen().into_iter().filter(|seen| seen.method == Method::PUT).collect()
+fn puts(proxy: &Proxy) -> Vec<Seen> {
+    proxy.seen().into_iter().filter(|seen| seen.method == Method::PUT).collect()
 }
 
 const BUSY: Trouble = Trouble::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 };
 
 #[tokio::test]
 async fn content_that_can_be_had_again_is_sent_again_and_whole() {
-    let fixture = Fixture::start().unwrap();
-    let files = sandbox(&fixture).await.files();
+    let proxy = Proxy::start();
+    let files = sandbox(&proxy).await.files();
     let local = tempfile::NamedTempFile::new().unwrap();
     let content: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
     std::fs::write(local.path(), &content).unwrap();
-    fixture.trouble(Trouble::LostAnswer);
-    fixture.trouble(BUSY);
+    proxy.trouble(Trouble::LostAnswer);
+    proxy.trouble(BUSY);
     files.write("a", FileBody::file(local.path())).await.unwrap();
-    let seen = puts(&fixture);
+    let seen = puts(&proxy);
     assert!(seen.len() == 3 && seen.iter().all(|seen| seen.body == content));
     assert!(seen[0].headers.get("content-length").is_none(), "it was measured, and so held, beforehand");
     assert_eq!(files.read("a").await.unwrap(), content);
@@ -37,12 +37,12 @@ async fn content_that_can_be_had_again_is_sent_again_and_whole() {
 
 #[tokio::test]
 async fn content_that_was_taken_is_not_sent_in_half() {
-    let fixture = Fixture::start().unwrap();
-    let files = sandbox(&fixture).await.files();
-    fixture.trouble(Trouble::LostAnswer);
+    let proxy = Proxy::start();
+    let files = sandbox(&proxy).await.files();
+    proxy.trouble(Trouble::LostAnswer);
     let once = futures_util::stream::iter([Ok(Bytes::from_static(b"once"))]);
     let error = files.write("a", FileBody::stream(once)).await.unwrap_err();
-    assert_eq!((error.code(), error.repeats(), puts(&fixture).len()), (Code::NetworkError, 0, 1));
+    assert_eq!((error.code(), error.repeats(), puts(&proxy).len()), (Code::NetworkError, 0, 1));
     let broken = futures_util::stream::iter([Ok("half".into()), Err(io::Error::other("no more ink"))]);
     let error = files.write("b", FileBody::stream(broken)).await.unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::LocalFile, "no more ink"));
@@ -52,8 +52,8 @@ async fn content_that_was_taken_is_not_sent_in_half() {
 /// The request's time is for a silent service, not for a slow source or a long file.
 #[tokio::test]
 async fn a_slow_source_is_waited_for() {
-    let fixture = Fixture::start().unwrap();
-    let client = fixture.builder().timeout(Duration::from_millis(300)).retries(0).build().unwrap();
+    let proxy = Proxy::start();
+    let client = proxy.builder().timeout(Duration::from_millis(300)).retries(0).build().unwrap();
     let files = client.create("ubuntu:24.04").await.unwrap().files();
     let slow = futures_util::stream::iter(0..4).then(async |n| {
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -61,15 +61,15 @@ async fn a_slow_source_is_waited_for() {
     });
     files.write("a", FileBody::stream(slow)).await.unwrap();
     assert_eq!(files.read("a").text().await.unwrap(), "0123");
-    fixture.trouble(Trouble::Silence(Duration::from_secs(20)));
+    proxy.trouble(Trouble::Silence(Duration::from_secs(20)));
     let error = files.write("b", FileBody::stream(futures_util::stream::empty())).await.unwrap_err();
     assert!(error.message().contains("300 ms"), "{error}");
 }
 
 #[tokio::test]
 async fn every_call_of_a_run_names_it() {
-    let fixture = Fixture::start().unwrap();
-    let client = fixture.client().unwrap();
+    let proxy = Proxy::start();
+    let client = proxy.client();
     let run = Run::with_id("nightly-17");
     let sandbox = client.create("ubuntu:24.04").run(&run).await.unwrap();
     sandbox.execute("true").await.unwrap();
@@ -78,25 +78,25 @@ async fn every_call_of_a_run_names_it() {
     sandbox.files().read("a").await.unwrap();
     sandbox.pause().await.unwrap();
     sandbox.terminate().await.unwrap();
-    let runs: Vec<_> = fixture.seen().iter().map(|seen| seen.headers.get("x-run-id").cloned()).collect();
+    let runs: Vec<_> = proxy.seen().iter().map(|seen| seen.headers.get("x-run-id").cloned()).collect();
     assert_eq!(runs.len(), 7);
     assert!(runs.iter().all(|run| run.as_ref().is_some_and(|run| run == "nightly-17")), "{runs:?}");
     client.health().await.unwrap();
-    assert!(fixture.seen()[7].headers.get("x-run-id").is_none());
+    assert!(proxy.seen()[7].headers.get("x-run-id").is_none());
     let nameless = client.create("ubuntu:24.04").run(&Run::with_id("two words")).await;
     assert_eq!(nameless.unwrap_err().code(), Code::Configuration);
 }
 
 #[tokio::test]
 async fn files_are_noted_in_a_run() {
-    let fixture = Fixture::start().unwrap();
+    let proxy = Proxy::start();
     let noted = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&noted);
     let run = Run::new().on_event(move |event| {
         let path = event.data.get("path").and_then(|path| path.as_str()).unwrap_or_default().to_owned();
         notes.lock().unwrap().push((event.kind, path));
     });
-    let files = sandbox(&fixture).await.with_run(&run).files();
+    let files = sandbox(&proxy).await.with_run(&run).files();
     files.write("a", "a").await.unwrap();
     files.read("a").await.unwrap();
     files.rename("a", "b").await.unwrap();
@@ -117,10 +117,10 @@ async fn files_are_noted_in_a_run() {
 
 #[tokio::test]
 async fn what_a_run_says_is_posted_once() {
-    let fixture = Fixture::start().unwrap();
-    let sandbox = sandbox(&fixture).await;
+    let proxy = Proxy::start();
+    let sandbox = sandbox(&proxy).await;
     let run = Run::with_id("r").to_service(&sandbox);
-    fixture.trouble(Trouble::LostAnswer);
+    proxy.trouble(Trouble::LostAnswer);
     for n in 0..250 {
         run.thinking(&n.to_string());
     }
@@ -140,11 +140,11 @@ async fn what_a_run_says_is_posted_once() {
 /// More often than a call by itself is repeated, and for longer than it waits.
 #[tokio::test]
 async fn what_a_run_says_outlasts_refusals_for_its_rate() {
-    let fixture = Fixture::start().unwrap();
-    let client = fixture.builder().patience(Duration::ZERO).build().unwrap();
+    let proxy = Proxy::start();
+    let client = proxy.builder().patience(Duration::ZERO).build().unwrap();
     let sandbox = client.create("ubuntu:24.04").await.unwrap();
     let run = Run::with_id("r").to_service(&sandbox);
-    fixture.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
+    proxy.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
     run.thinking("first");
     run.delivered().await.unwrap();
     assert_eq!(sandbox.events().run("r").page(0).await.unwrap().pagination.total, 1);
@@ -152,34 +152,74 @@ async fn what_a_run_says_outlasts_refusals_for_its_rate() {
 
 #[tokio::test]
 async fn a_followed_stream_survives_what_happens_to_its_connections() {
-    let fixture = Fixture::start().unwrap();
-    let sandbox = sandbox(&fixture).await;
+    let proxy = Proxy::start();
+    let sandbox = sandbox(&proxy).await;
+    // What others do while the connection of this client is bad.
+    let elsewhere = proxy.direct().sandbox(sandbox.id().as_str()).unwrap();
     let mut events = sandbox.events().follow().await.unwrap();
-    sandbox.pause().await.unwrap();
-    assert_eq!(events.next().await.unwrap().unwrap().kind, EventKind::SandboxPaused);
+    elsewhere.pause().await.unwrap();
+    let paused = events.next().await.unwrap().unwrap();
+    assert_eq!(paused.kind, EventKind::SandboxPaused);
+    proxy.cut_answers();
     // Five that fail: more than a call by itself is repeated.
-    (0..5).for_each(|_| fixture.trouble(BUSY));
-    sandbox.resume().await.unwrap_err();
-    sandbox.resume().await.unwrap();
+    (0..5).for_each(|_| proxy.trouble(BUSY));
+    elsewhere.resume().await.unwrap();
     assert_eq!(events.next().await.unwrap().unwrap().kind, EventKind::SandboxResumed);
+    let ids: Vec<_> =
+        proxy.seen().iter().filter_map(|seen| seen.headers.get("last-event-id").cloned()).collect();
+    assert!(ids.len() == 6 && ids.iter().all(|id| *id == paused.id.to_string()), "{ids:?}");
     // It ends before the stream has come back; then the list has the rest.
-    sandbox.pause().await.unwrap();
-    sandbox.terminate().await.unwrap();
+    proxy.cut_answers();
+    elsewhere.pause().await.unwrap();
+    elsewhere.terminate().await.unwrap();
     let rest: Vec<EventKind> = events.map(|event| event.unwrap().kind).collect().await;
     assert_eq!(rest, [EventKind::SandboxPaused, EventKind::SandboxTerminated]);
-    let places: Vec<_> =
-        fixture.seen().iter().filter_map(|seen| seen.headers.get("last-event-id").cloned()).collect();
-    assert!(places.len() >= 3 && places[0] == "ev_0000000000000002", "{places:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_is_an_error_and_never_short() {
+    let proxy = Proxy::start();
+    let sandbox = sandbox(&proxy).await;
+    let files = sandbox.files();
+    let content = vec![b'x'; 1_000_000];
+    files.write("a", content.clone()).await.unwrap();
+    proxy.trouble(Trouble::CutAfter(1000));
+    let mut pieces = files.read("a").stream().await.unwrap();
+    let error = loop {
+        match pieces.try_next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("a file that was cut passes for whole"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code(), Code::NetworkError);
+    let local = tempfile::tempdir().unwrap();
+    proxy.trouble(Trouble::CutAfter(1000));
+    files.read("a").to_file(local.path().join("a")).await.unwrap_err();
+    assert!(!local.path().join("a").exists(), "half a file was left");
+    proxy.trouble(Trouble::CutAfter(10));
+    let mut output = sandbox.execute("echo one; sleep 10").stream().await.unwrap();
+    let error = loop {
+        match output.try_next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("a stream that was cut passes for a command that ended"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code(), Code::NetworkError);
+    // A call whose answer is read whole is repeated.
+    proxy.trouble(Trouble::CutAfter(10));
+    assert_eq!(sandbox.refresh().await.unwrap().image, "ubuntu:24.04");
 }
 
 #[tokio::test]
 async fn a_stream_that_is_refused_ends() {
-    let fixture = Fixture::start().unwrap();
-    let client = fixture.client().unwrap();
-    fixture.trouble(Trouble::Status { status: 403, code: "FORBIDDEN", retry_after_s: 0 });
+    let proxy = Proxy::start();
+    let client = proxy.client();
+    proxy.trouble(Trouble::Status { status: 403, code: "FORBIDDEN", retry_after_s: 0 });
     assert_eq!(client.events().follow().await.err().unwrap().code(), Code::Forbidden);
     let mut events = client.events().follow().await.unwrap();
-    fixture.trouble(Trouble::Status { status: 401, code: "UNAUTHORIZED", retry_after_s: 0 });
+    proxy.trouble(Trouble::Status { status: 401, code: "UNAUTHORIZED", retry_after_s: 0 });
     assert_eq!(events.next().await.unwrap().unwrap_err().code(), Code::Unauthorized);
     assert!(events.next().await.is_none());
 }

@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::fixture::{Fixture, Seen, Trouble};
-use crate::{Code, EventKind, Failed, Resumed, Run, Terminated};
+use crate::proxy::{Proxy, Seen, Trouble};
+use sandboxd_client::{Code, EventKind, Failed, Resumed, Run, SandboxState, Terminated};
 
 fn refusal(status: u16, code: &'static str) -> Trouble {
     Trouble::Status { status, code, retry_after_s: 0 }
@@ -15,12 +15,12 @@ fn keys(seen: &[Seen]) -> Vec<Option<String>> {
 
 #[tokio::test]
 async fn a_create_whose_answer_is_lost_makes_one_sandbox() {
-    let fixture = Fixture::start().unwrap();
-    fixture.trouble(Trouble::LostAnswer);
-    fixture.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
-    let client = fixture.client().unwrap();
+    let proxy = Proxy::start();
+    proxy.trouble(Trouble::LostAnswer);
+    proxy.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
+    let client = proxy.client();
     let sandbox = client.create("ubuntu:24.04").await.unwrap();
-    let seen = fixture.seen();
+    let seen = proxy.seen();
     let keys = keys(&seen);
     assert_eq!(keys.len(), 3);
     assert!(keys[0].is_some() && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
@@ -30,75 +30,77 @@ async fn a_create_whose_answer_is_lost_makes_one_sandbox() {
 
 #[tokio::test]
 async fn who_waits_himself_hears_of_no_room_at_once() {
-    let fixture = Fixture::start().unwrap();
-    let client = fixture.client().unwrap();
-    fixture.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
+    let proxy = Proxy::start();
+    let client = proxy.client();
+    proxy.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
     let error = client.create("ubuntu:24.04").without_waiting().await.unwrap_err();
-    assert_eq!((error.code(), error.repeats(), fixture.seen().len()), (Code::ResourceExhausted, 0, 1));
+    assert_eq!((error.code(), error.repeats(), proxy.seen().len()), (Code::ResourceExhausted, 0, 1));
     // Other faults are none that anybody could wait for better.
-    fixture.trouble(refusal(429, "RATE_LIMITED"));
-    fixture.trouble(Trouble::LostAnswer);
+    proxy.trouble(refusal(429, "RATE_LIMITED"));
+    proxy.trouble(Trouble::LostAnswer);
     client.create("ubuntu:24.04").without_waiting().await.unwrap();
-    assert_eq!(fixture.seen().len(), 4);
+    assert_eq!(proxy.seen().len(), 4);
 }
 
 #[tokio::test]
 async fn two_creates_never_share_a_key() {
-    let fixture = Fixture::start().unwrap();
-    let client = fixture.client().unwrap();
+    let proxy = Proxy::start();
+    let client = proxy.client();
     client.create("ubuntu:24.04").await.unwrap();
     client.create("ubuntu:24.04").await.unwrap();
-    let keys = keys(&fixture.seen());
+    let keys = keys(&proxy.seen());
     assert_ne!(keys[0], keys[1]);
 }
 
 #[tokio::test]
 async fn after_two_repeats_the_error_is_told() {
-    let fixture = Fixture::start().unwrap();
-    (0..3).for_each(|_| fixture.trouble(refusal(500, "INTERNAL_ERROR")));
-    let error = fixture.client().unwrap().list().page(0).await.unwrap_err();
-    assert_eq!((error.code(), error.repeats(), fixture.seen().len()), (Code::InternalError, 2, 3));
-    let none = fixture.builder().retries(0).build().unwrap();
-    fixture.trouble(refusal(500, "INTERNAL_ERROR"));
+    let proxy = Proxy::start();
+    (0..3).for_each(|_| proxy.trouble(refusal(500, "INTERNAL_ERROR")));
+    let error = proxy.client().list().page(0).await.unwrap_err();
+    assert_eq!((error.code(), error.repeats(), proxy.seen().len()), (Code::InternalError, 2, 3));
+    let none = proxy.builder().retries(0).build().unwrap();
+    proxy.trouble(refusal(500, "INTERNAL_ERROR"));
     assert_eq!(none.health().await.unwrap_err().repeats(), 0);
 }
 
 #[tokio::test]
 async fn a_command_runs_once_however_often_it_is_sent() {
-    let fixture = Fixture::start().unwrap();
-    let sandbox = fixture.client().unwrap().create("ubuntu:24.04").await.unwrap();
-    fixture.trouble(Trouble::LostAnswer);
+    let proxy = Proxy::start();
+    let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
+    proxy.trouble(Trouble::LostAnswer);
     assert_eq!(sandbox.execute("echo a").await.unwrap().stdout, "a\n");
-    assert_eq!((fixture.executed(), fixture.seen().len()), (1, 3));
+    executed(&proxy, 1).await;
+    assert_eq!(proxy.seen().len(), 3);
     // Whether it ran is not known: the caller decides.
-    fixture.trouble(refusal(502, "EXECUTION_ERROR"));
+    proxy.trouble(refusal(502, "EXECUTION_ERROR"));
     assert_eq!(sandbox.execute("echo a").await.unwrap_err().code(), Code::ExecutionError);
-    fixture.trouble(Trouble::LostAnswer);
+    proxy.trouble(Trouble::LostAnswer);
     let error = sandbox.execute("echo a").killed_on_drop().await.unwrap_err();
     assert_eq!((error.code(), error.repeats()), (Code::NetworkError, 0));
-    fixture.trouble(Trouble::LostAnswer);
+    proxy.trouble(Trouble::LostAnswer);
     let error = sandbox.execute("echo a").stream().await.err().unwrap();
-    assert_eq!((error.code(), error.repeats(), fixture.executed()), (Code::NetworkError, 0, 3));
+    assert_eq!((error.code(), error.repeats()), (Code::NetworkError, 0));
+    executed(&proxy, 3).await;
 }
 
 #[tokio::test]
 async fn what_the_service_asks_to_wait_is_waited_for() {
-    let fixture = Fixture::start().unwrap();
-    fixture.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
+    let proxy = Proxy::start();
+    proxy.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
     let begin = Instant::now();
-    fixture.client().unwrap().health().await.unwrap();
+    proxy.client().health().await.unwrap();
     assert!(begin.elapsed() >= Duration::from_secs(1));
-    fixture.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 50 });
-    let error = fixture.client().unwrap().health().await.unwrap_err();
+    proxy.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 50 });
+    let error = proxy.client().health().await.unwrap_err();
     assert_eq!((error.code(), error.retry_after()), (Code::RateLimited, Some(Duration::from_secs(50))));
     assert!(error.retryable() && begin.elapsed() < Duration::from_secs(20));
 }
 
 #[tokio::test]
 async fn a_request_has_its_time_and_a_command_its_own_besides() {
-    let fixture = Fixture::start().unwrap();
-    let client = fixture.builder().timeout(Duration::from_millis(200)).retries(0).build().unwrap();
-    fixture.trouble(Trouble::Silence(Duration::from_secs(20)));
+    let proxy = Proxy::start();
+    let client = proxy.builder().timeout(Duration::from_millis(200)).retries(0).build().unwrap();
+    proxy.trouble(Trouble::Silence(Duration::from_secs(20)));
     let error = client.health().await.unwrap_err();
     assert_eq!((error.code(), error.status()), (Code::NetworkError, None));
     assert!(error.message().contains("200 ms"), "{error}");
@@ -110,9 +112,9 @@ async fn a_request_has_its_time_and_a_command_its_own_besides() {
 
 #[tokio::test]
 async fn a_sandbox_that_a_lost_answer_ended_is_ended() {
-    let fixture = Fixture::start().unwrap();
-    let sandbox = fixture.client().unwrap().create("ubuntu:24.04").await.unwrap();
-    fixture.trouble(Trouble::LostAnswer);
+    let proxy = Proxy::start();
+    let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
+    proxy.trouble(Trouble::LostAnswer);
     let end = sandbox.terminate().await.unwrap();
     assert_eq!(end, Terminated { reason: "deleted".into(), total_runtime_ms: None, terminated_at: None });
     // A first answer that says so is none of our doing.
@@ -121,24 +123,25 @@ async fn a_sandbox_that_a_lost_answer_ended_is_ended() {
 
 #[tokio::test]
 async fn a_lost_answer_to_a_pause_is_not_guessed() {
-    let fixture = Fixture::start().unwrap();
-    let sandbox = fixture.client().unwrap().create("ubuntu:24.04").await.unwrap();
-    fixture.trouble(Trouble::LostAnswer);
+    let proxy = Proxy::start();
+    let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
+    proxy.trouble(Trouble::LostAnswer);
     assert_eq!(sandbox.pause().await.unwrap_err().code(), Code::NetworkError);
-    fixture.trouble(refusal(500, "INTERNAL_ERROR"));
-    assert_eq!(sandbox.resume().await.unwrap().paused_duration_ms, 7);
+    proxy.trouble(refusal(500, "INTERNAL_ERROR"));
+    sandbox.resume().await.unwrap();
+    assert_eq!(sandbox.refresh().await.unwrap().state, SandboxState::Running);
 }
 
 #[tokio::test]
 async fn what_happens_is_told_once_to_whoever_asked() {
-    let fixture = Fixture::start().unwrap();
+    let proxy = Proxy::start();
     let told = Arc::new(Mutex::new(Vec::new()));
     let note = |text: &'static str| {
         let told = Arc::clone(&told);
         move || told.lock().unwrap().push(text)
     };
     let (resumed, ended, failed) = (note("resumed"), note("terminated"), note("error"));
-    let sandbox = fixture.client().unwrap().create("ubuntu:24.04").await.unwrap();
+    let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
     sandbox.on(move |_: &Resumed| resumed());
     sandbox.on(move |_: &Terminated| ended());
     sandbox.on(move |_: &Failed| failed());
@@ -151,11 +154,11 @@ async fn what_happens_is_told_once_to_whoever_asked() {
 
 #[tokio::test]
 async fn a_run_notes_calls_and_their_errors() {
-    let fixture = Fixture::start().unwrap();
+    let proxy = Proxy::start();
     let kinds = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&kinds);
     let run = Run::with_id("r").on_event(move |event| seen.lock().unwrap().push(event.kind));
-    let sandbox = fixture.client().unwrap().create("ubuntu:24.04").run(&run).await.unwrap();
+    let sandbox = proxy.client().create("ubuntu:24.04").run(&run).await.unwrap();
     sandbox.execute("true").stream().await.unwrap().done().await.unwrap();
     sandbox.terminate().await.unwrap();
     sandbox.execute("true").await.unwrap_err();
@@ -176,17 +179,26 @@ async fn a_run_notes_calls_and_their_errors() {
 
 #[tokio::test]
 async fn what_no_service_says_is_an_error_and_not_a_panic() {
-    let fixture = Fixture::start().unwrap();
-    fixture.trouble(refusal(418, "TEAPOT"));
-    let error = fixture.client().unwrap().health().await.unwrap_err();
+    let proxy = Proxy::start();
+    proxy.trouble(refusal(418, "TEAPOT"));
+    let error = proxy.client().health().await.unwrap_err();
     assert_eq!((error.code(), error.code_name(), error.status()), (Code::Unknown, "TEAPOT", Some(418)));
-    let nobody = crate::Client::builder().url("http://127.0.0.1:9").key("k").retries(1).build().unwrap();
+    let nobody = sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("k").retries(1).build().unwrap();
     let error = nobody.health().await.unwrap_err();
     assert_eq!((error.code(), error.repeats()), (Code::NetworkError, 1));
     assert!(error.to_string().contains("http://127.0.0.1:9"), "{error}");
 }
 
-#[test]
-fn queries_are_encoded() {
-    assert_eq!(super::encoded("ubuntu:24.04 ü&=%"), "ubuntu%3A24.04%20%C3%BC%26%3D%25");
+/// How many commands the service has run.
+async fn executed(proxy: &Proxy, expected: u64) {
+    let mut count = 0;
+    for _ in 0..500 {
+        let events = proxy.direct().events().kind(EventKind::ExecCompleted);
+        count = events.page(0).await.unwrap().pagination.total;
+        if count >= expected {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(count, expected);
 }

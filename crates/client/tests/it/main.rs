@@ -1,0 +1,5 @@
+//! The client against the real router of the service, through a proxy that injects faults.
+
+mod faults;
+mod proxy;
+mod retries;
