@@ -153,7 +153,7 @@ async fn a_shell_has_an_editor_a_size_and_outlives_the_daemon() {
     // What is typed meanwhile waits for it.
     window.line("echo blind: $kept");
     service.boot().await.unwrap();
-    window.shows("it is back").await;
+    window.shows("reconnected").await;
     window.shows("blind: yes").await;
     window.line("echo kept: $kept");
     window.shows("kept: yes").await;

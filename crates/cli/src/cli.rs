@@ -1,6 +1,8 @@
-//! The command line, as a person types it. What is about files, events and keys is in `cli/more.rs`.
+//! The command line. Arguments with rules of their own are in `cli/`: how a command runs, what is copied, keys.
 
-mod more;
+mod copy;
+mod key;
+mod running;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +10,17 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
-pub use more::{CpArguments, EventsArguments, KeyVerb, Volume};
-use more::{limit, volume};
+pub use copy::{CpArguments, Volume};
+pub use key::KeyVerb;
+pub use running::Running;
 
-/// Isolated Linux sandboxes from a terminal.
+use copy::volume;
+
+/// Manage isolated Linux sandboxes from a terminal.
 ///
-/// The service and the key come from flags, else from SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE, else from the profile that
-/// 'sbx login' keeps, else from the daemon of this machine, for who may read its key.
+/// sbx takes the URL, the API key and the certificate from the first of these that sets them: flags; the environment variables
+/// SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile written by 'sbx login'; the daemon of this machine, if you may
+/// read its key.
 #[derive(Debug, Parser)]
 #[command(name = "sbx", version, max_term_width = 100)]
 pub struct Cli {
@@ -24,79 +30,79 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// What every command knows.
+/// Flags of every command.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// Print JSON, for programs
+    /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// The profile that 'sbx login' made [default: default]
+    /// Use this profile, written by 'sbx login' [default: default]
     #[arg(long, global = true, value_name = "NAME", env = "SBX_PROFILE")]
     pub profile: Option<String>,
-    /// Where the service is, over environment and profile
+    /// Use the service at this URL, whatever environment and profile say
     #[arg(long, global = true, value_name = "URL")]
     pub url: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run one command in a sandbox of its own, and remove it
+    /// Run a command in a new sandbox, then remove the sandbox
     Run(RunArguments),
-    /// Make a sandbox and print its id
+    /// Create a sandbox and print its id
     Create(CreateArguments),
     /// Run a command in a sandbox
     Exec(ExecArguments),
-    /// A terminal in a sandbox
+    /// Open a terminal in a sandbox
     Shell(ShellArguments),
-    /// What a detached command printed; without its id, which there are
+    /// Show the output of a detached command, or list them
     Logs(LogsArguments),
     /// List sandboxes
     Ls(LsArguments),
-    /// List the images that are on the service, and how far it is with those that it fetches
+    /// List images, with the progress of pulls
     Images,
-    /// Everything about sandboxes, as JSON
+    /// Print all details of sandboxes as JSON
     Inspect(Ids),
-    /// The processes in a sandbox
+    /// List the processes in a sandbox
     Ps(ProbeArguments),
-    /// The processes in a sandbox by the processor they use, again and again until Ctrl-C
+    /// Show the processes in a sandbox by CPU usage until Ctrl-C
     Top(TopArguments),
-    /// Stop all processes of sandboxes where they are
+    /// Pause sandboxes: freeze all their processes
     Pause(Ids),
-    /// Let the processes of paused sandboxes go on
+    /// Resume paused sandboxes
     Resume(Ids),
-    /// Terminate sandboxes: their processes, files and disks are gone
+    /// Terminate sandboxes and delete their files
     Rm(RmArguments),
-    /// Copy a file or a directory into a sandbox, out of one, or from one to another
+    /// Copy a file or a directory to, from or between sandboxes
     Cp(CpArguments),
-    /// What happened, and with --follow what happens
+    /// List events, or follow them with --follow
     Events(EventsArguments),
-    /// Make, list and revoke API keys, on the machine of the service
+    /// Create, list and revoke API keys on the machine of the service
     #[command(subcommand)]
     Key(KeyVerb),
-    /// Measure the service from here
+    /// Measure the latency of the service from this machine
     Bench(BenchArguments),
-    /// Keep a service and a key under a name, in a file that only you can read
+    /// Save a URL and an API key as a profile
     Login(LoginArguments),
-    /// List the ports of a sandbox that are exposed
+    /// List the exposed ports of a sandbox
     Ports(ProbeArguments),
-    /// Let ports of a sandbox be reached at URLs of their own, and print these
+    /// Expose ports of a sandbox and print their URLs
     Expose(ExposeArguments),
-    /// Close ports that are exposed
+    /// Close exposed ports
     Unexpose(UnexposeArguments),
-    /// Show an exposed port in a browser; without one, the service's description of its interface
+    /// Open an exposed port, or the API documentation, in a browser
     Open(OpenArguments),
-    /// Print a script that completes commands and ids of live sandboxes in a shell
+    /// Print a shell completion script
     Completion {
-        /// For which one
+        /// Shell to print the script for
         shell: Shell,
     },
-    /// Write manual pages into a directory
+    /// Write manual pages to a directory
     #[command(hide = true)]
     Man {
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
-    /// What could stand at the end of a line; the completion scripts ask
+    /// Print completion candidates, for the completion scripts
     #[command(hide = true, name = "__complete")]
     Complete {
         #[arg(last = true)]
@@ -111,193 +117,202 @@ pub enum Shell {
     Fish,
 }
 
-/// What a new sandbox is to be.
+/// Options of a new sandbox.
 #[derive(Debug, Default, Args)]
 pub struct New {
-    /// vCPUs: 2, 4 or 8
+    /// Set the number of vCPUs: 2, 4 or 8
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
-    /// Memory in MB, 2048 to 16384
+    /// Set the memory in MB: 2048 to 16384
     #[arg(long, value_name = "MB")]
     pub memory: Option<u32>,
-    /// Disk in MB, 5120 to 51200
+    /// Set the disk size in MB: 5120 to 51200
     #[arg(long, value_name = "MB")]
     pub disk: Option<u32>,
-    /// An environment variable; NAME alone takes over yours; may be repeated
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
-    /// Working directory of commands
+    /// Set the working directory of commands
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// A tag; may be repeated
+    /// Add a tag; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
-    /// The only domains that it may reach, such as example.com or *.example.org; may be repeated
+    /// Allow only this domain, such as example.com or *.example.org; repeatable
     #[arg(long, value_name = "DOMAIN")]
     pub allow: Vec<String>,
-    /// How long to wait while its image is fetched or there is no room, such as 30s or 5m [default: 2m for room; for an image
-    /// 10m, and on a terminal as long as it takes]
+    /// Wait at most this long for capacity and for the image
+    ///
+    /// By default sbx waits 2 minutes for capacity. It waits for a pull of the image until it ends if standard error is a terminal, and
+    /// 10 minutes otherwise or with --json. Examples: 30s, 5m.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub wait: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
 pub struct CreateArguments {
-    /// Name of an image of the service
+    /// Image to create the sandbox from
     pub image: String,
     #[command(flatten)]
     pub new: New,
-    /// Running time after which it is terminated, such as 10m or 24h [default: 5m]
+    /// Terminate the sandbox after this running time, such as 10m or 24h [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,
-    /// Time without a command after which it is paused; 0 for never [default: 2m]
+    /// Pause the sandbox after this time without activity; 0 for never [default: 2m]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub idle: Option<Duration>,
 }
 
-/// How a command is run.
-#[derive(Debug, Default, Args)]
-pub struct Running {
-    /// Feed our standard input to the command: text of up to 15 MiB is read to its end first; what is longer, or no text, is fed
-    /// while the command runs
-    #[arg(long, short = 'i')]
-    pub stdin: bool,
-    /// Kill the command after this time, such as 90s; 24h at most, with --buffered 5m [default: 1m]
-    #[arg(long, value_name = "TIME", value_parser = limit)]
-    pub timeout: Option<Duration>,
-    /// Wait for its end and print what it wrote in one go, up to 16 MiB a stream; without this its output comes line by line
-    #[arg(long)]
-    pub buffered: bool,
-}
-
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Name of an image of the service
+    /// Image to create the sandbox from
     pub image: String,
     #[command(flatten)]
     pub new: New,
     #[command(flatten)]
     pub running: Running,
-    /// Copy a directory or a file of yours in before the command begins; with :rw copy it back out when it has ended; may be
-    /// repeated
+    /// Copy a file or directory in before the command starts; repeatable
+    ///
+    /// With :rw it is copied back out after the command has ended.
     #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
-    /// One argument is a bash command line; several are a program and its arguments
+    /// Command: one argument is a bash command line, several are a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct ExecArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     #[command(flatten)]
     pub running: Running,
-    /// An environment variable; NAME alone takes over yours; may be repeated
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
-    /// Where it runs
+    /// Run in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Fail in a paused sandbox instead of resuming it
+    /// Fail if the sandbox is paused instead of resuming it
     #[arg(long)]
     pub no_resume: bool,
-    /// Print its id and leave it to itself, without a time limit but one that is given, of 24h at most; see 'sbx logs'
+    /// Start the command, print its execution id and return; see 'sbx logs'
+    ///
+    /// A detached command has no time limit unless --timeout sets one, of at most 24h.
     #[arg(long, short, conflicts_with = "buffered")]
     pub detach: bool,
-    /// One argument is a bash command line; several are a program and its arguments
+    /// Command: one argument is a bash command line, several are a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct ShellArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Come back to a terminal that is open, by its execution
+    /// Attach to the open terminal with this execution id
     #[arg(long, value_name = "EXECUTION", conflicts_with_all = ["env", "workdir", "command"])]
     pub attach: Option<String>,
-    /// An environment variable; NAME alone takes over yours; may be repeated
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
-    /// Where it begins
+    /// Start in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// What runs in place of a shell: one argument is a bash command line, several are a program and its arguments
+    /// Run this instead of a shell: one argument is a bash command line, several are a program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct LogsArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// The execution, as 'sbx exec --detach' printed it
+    /// Execution id, as printed by 'sbx exec --detach'; without it, list executions
     #[arg(value_name = "EXECUTION")]
     pub execution: Option<String>,
-    /// Go on until it has ended
+    /// Follow the output until the command ends
     #[arg(long, short, requires = "execution")]
     pub follow: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct LsArguments {
-    /// Terminated ones too
+    /// Include terminated sandboxes
     #[arg(long, short)]
     pub all: bool,
-    /// Only those in this state
+    /// List only sandboxes in this state
     #[arg(long, value_name = "STATE", value_parser = ["running", "paused", "terminated"])]
     pub state: Option<String>,
-    /// Only those of this image
+    /// List only sandboxes of this image
     #[arg(long, value_name = "NAME")]
     pub image: Option<String>,
-    /// Only those with this tag; may be repeated
+    /// List only sandboxes with this tag; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
-    /// Only ids, one a line
+    /// Print only ids, one per line
     #[arg(long, short)]
     pub quiet: bool,
-    /// At most so many
+    /// List at most N sandboxes
     #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
     pub limit: usize,
 }
 
 #[derive(Debug, Args)]
 pub struct Ids {
-    /// The sandboxes
+    /// Ids of the sandboxes
     #[arg(value_name = "SANDBOX", required = true)]
     pub ids: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct RmArguments {
-    /// The sandboxes
+    /// Ids of the sandboxes
     #[arg(value_name = "SANDBOX", required_unless_present = "all")]
     pub ids: Vec<String>,
-    /// Every sandbox of the account that is not terminated
+    /// Terminate every live sandbox of the account
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
 }
 
 #[derive(Debug, Args)]
+pub struct EventsArguments {
+    /// List only events of this sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: Option<String>,
+    /// Print new events until Ctrl-C or until the sandbox is terminated
+    #[arg(long, short)]
+    pub follow: bool,
+    /// List only this type, such as exec.completed, or group, such as 'exec.*'; repeatable
+    #[arg(long = "type", short = 't', value_name = "TYPE")]
+    pub kinds: Vec<String>,
+    /// List only events of this run
+    #[arg(long, value_name = "ID")]
+    pub run: Option<String>,
+    /// List the newest N events [default: 100, with --follow 10]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub last: Option<usize>,
+}
+
+#[derive(Debug, Args)]
 pub struct ProbeArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
 }
 
 #[derive(Debug, Args)]
 pub struct ExposeArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// The ports that programs in it listen on
+    /// Ports that programs in the sandbox listen on
     #[arg(value_name = "PORT", required = true, value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
-    /// For anybody who has the URL; without this a key or a token is needed
+    /// Allow anybody who has the URL; otherwise a key or a token is required
     #[arg(long)]
     pub public: bool,
     /// Refuse traffic while the sandbox is paused instead of resuming it
@@ -307,59 +322,59 @@ pub struct ExposeArguments {
 
 #[derive(Debug, Args)]
 pub struct UnexposeArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// The ports
+    /// Ports to close
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<u16>,
 }
 
 #[derive(Debug, Args)]
 pub struct OpenArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX", requires = "port")]
     pub id: Option<String>,
-    /// The port, which has to be exposed
+    /// Exposed port to open; without SANDBOX and PORT, open the API documentation
     #[arg(value_name = "PORT")]
     pub port: Option<u16>,
-    /// How long the URL of a private port is good for, such as 10m; a week at most
+    /// Make the URL of a private port valid for this time, such as 10m; at most a week
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = time)]
     pub time: Duration,
 }
 
 #[derive(Debug, Args)]
 pub struct TopArguments {
-    /// The sandbox
+    /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Between two looks
+    /// Refresh after this time
     #[arg(long, short, value_name = "TIME", default_value = "2s", value_parser = time)]
     pub every: Duration,
-    /// Stop after so many looks; one where the output is no terminal
+    /// Stop after N refreshes [default: 1 if the output is not a terminal]
     #[arg(long, short = 'n', value_name = "N")]
     pub looks: Option<u32>,
 }
 
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// Image of the sandboxes
+    /// Image of the sandboxes to create
     #[arg(default_value = "ubuntu:24.04")]
     pub image: String,
-    /// How often each thing is done
+    /// Repeat each measurement N times
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     pub rounds: u32,
 }
 
 #[derive(Debug, Args)]
 pub struct LoginArguments {
-    /// Make a certificate with this SHA-256 fingerprint the one to trust, without asking
+    /// Trust the certificate with this SHA-256 fingerprint, without asking
     #[arg(long, value_name = "SHA256", conflicts_with_all = ["certificate", "system"])]
     pub fingerprint: Option<String>,
-    /// Trust the certificates in this file in PEM
+    /// Trust the certificates in this PEM file
     #[arg(long, value_name = "FILE", conflicts_with = "system")]
     pub certificate: Option<PathBuf>,
-    /// Trust the authorities of this machine
+    /// Trust the certificate authorities of this machine
     #[arg(long)]
     pub system: bool,
     /// Read the key from this file instead of standard input
@@ -370,13 +385,13 @@ pub struct LoginArguments {
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("it has to be KEY=VALUE".to_owned()),
+        _ => Err("expected KEY=VALUE".to_owned()),
     }
 }
 
 /// `500ms`, `30s`, `5m`, `24h`, or seconds without a unit.
 fn time(text: &str) -> Result<Duration, String> {
-    let fault = || "it has to be a number with ms, s, m or h, such as 30s".to_owned();
+    let fault = || "expected a number with a unit (ms, s, m or h), such as 30s".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().map_err(|_| fault())?;
     let unit_ms = match &text[digits..] {

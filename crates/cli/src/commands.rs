@@ -1,10 +1,13 @@
-//! The commands, one a file. Each answers the program's exit code.
+//! The commands, one per file. Each returns the exit code.
 
+mod batch;
 mod bench;
+mod command_line;
 mod complete;
 mod cp;
 mod create;
-mod each;
+mod creation;
+mod detached;
 mod events;
 mod exec;
 mod expose;
@@ -13,12 +16,11 @@ mod images;
 mod input;
 mod inspect;
 mod key;
-mod lists;
 mod login;
 mod logs;
 mod ls;
-mod made;
 mod man;
+mod merged_lists;
 mod open;
 mod pause;
 mod ports;
@@ -27,11 +29,9 @@ mod resume;
 mod rm;
 mod run;
 mod shell;
-mod tended;
 mod top;
 mod transfer;
 mod unexpose;
-mod words;
 
 use std::process::ExitCode;
 

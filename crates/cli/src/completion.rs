@@ -1,14 +1,14 @@
-//! What can stand at the end of a command line, and the scripts by which shells ask. The candidates come from the command line's own
-//! description, and ids of sandboxes from the service.
+//! Shell completion: the scripts, and the candidates for the last word. They come from the definition of the command line, and sandbox ids
+//! from the service.
 
 use clap::{Arg, Command};
 
 use crate::cli::Shell;
 
-/// As help names an argument that is a sandbox.
+/// Value name of arguments that are sandbox ids.
 pub const SANDBOX: &str = "SANDBOX";
 
-/// The same of one that is a sandbox and a path in it, or a path of here.
+/// Value names of arguments that are local paths or SANDBOX:PATH.
 const EITHER: [&str; 2] = ["FROM", "TO"];
 
 const BASH: &str = r#"_sbx() {
@@ -42,12 +42,12 @@ pub const fn script(shell: Shell) -> &'static str {
     }
 }
 
-/// What fits the place of the last word.
+/// Candidates for the last word.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Place {
-    /// These, each with what it is.
+pub enum Candidates {
+    /// Words with their descriptions.
     Words(Vec<(String, String)>),
-    /// Ids of sandboxes for a command, but for those that stand there already.
+    /// Sandbox ids for a command, except those already given.
     Sandboxes {
         command: String,
         taken: Vec<String>,
@@ -55,9 +55,9 @@ pub enum Place {
     Nothing,
 }
 
-/// `words` is all that follows `sbx`; the last one is being typed.
-pub fn place(root: &Command, words: &[String]) -> Place {
-    let Some((typed, before)) = words.split_last() else { return Place::Nothing };
+/// The candidates for the last of the words after `sbx`.
+pub fn candidates(root: &Command, words: &[String]) -> Candidates {
+    let Some((typed, before)) = words.split_last() else { return Candidates::Nothing };
     let mut command = root;
     let mut positionals: Vec<String> = Vec::new();
     let mut wants_value: Option<&Arg> = None;
@@ -66,7 +66,7 @@ pub fn place(root: &Command, words: &[String]) -> Place {
             continue;
         }
         if word == "--" {
-            return Place::Nothing;
+            return Candidates::Nothing;
         }
         if word.starts_with('-') {
             wants_value = option(root, command, word).filter(|arg| takes_value(arg) && !word.contains('='));
@@ -80,18 +80,18 @@ pub fn place(root: &Command, words: &[String]) -> Place {
         return values(arg, command, positionals, typed);
     }
     if typed.starts_with('-') {
-        return Place::Words(flags(root, command, typed));
+        return Candidates::Words(flags(root, command, typed));
     }
     if command.has_subcommands() {
         let all = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         let found = all.map(|sub| (sub.get_name().to_owned(), about(sub.get_about())));
-        return Place::Words(found.filter(|(name, _)| name.starts_with(typed.as_str())).collect());
+        return Candidates::Words(found.filter(|(name, _)| name.starts_with(typed.as_str())).collect());
     }
     let args: Vec<&Arg> = command.get_positionals().filter(|arg| !arg.is_last_set()).collect();
     let many = |arg: &&&Arg| arg.get_num_args().is_some_and(|range| range.max_values() > 1);
     match args.get(positionals.len()).or_else(|| args.last().filter(many)) {
         Some(arg) => values(arg, command, positionals, typed),
-        None => Place::Nothing,
+        None => Candidates::Nothing,
     }
 }
 
@@ -126,20 +126,20 @@ fn flags(root: &Command, command: &Command, typed: &str) -> Vec<(String, String)
     found
 }
 
-fn values(arg: &Arg, command: &Command, taken: Vec<String>, typed: &str) -> Place {
+fn values(arg: &Arg, command: &Command, taken: Vec<String>, typed: &str) -> Candidates {
     if arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == SANDBOX)) {
-        return Place::Sandboxes { command: command.get_name().to_owned(), taken };
+        return Candidates::Sandboxes { command: command.get_name().to_owned(), taken };
     }
-    // A file of here may stand there too: only what has begun as an id is one.
+    // The word may also be a local file, so it must start like an id.
     let is_either =
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| EITHER.contains(&name.as_str())));
     if is_either && typed.starts_with("sb_") && !typed.contains(':') {
-        return Place::Sandboxes { command: command.get_name().to_owned(), taken: Vec::new() };
+        return Candidates::Sandboxes { command: command.get_name().to_owned(), taken: Vec::new() };
     }
     let possible = arg.get_possible_values();
     let words = possible.iter().map(|value| (value.get_name().to_owned(), about(value.get_help())));
     let words: Vec<_> = words.filter(|(name, _)| name.starts_with(typed)).collect();
-    if words.is_empty() { Place::Nothing } else { Place::Words(words) }
+    if words.is_empty() { Candidates::Nothing } else { Candidates::Words(words) }
 }
 
 #[cfg(test)]
@@ -149,15 +149,15 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    fn at(line: &str) -> Place {
+    fn at(line: &str) -> Candidates {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let mut root = Cli::command();
         root.build();
-        place(&root, &words)
+        candidates(&root, &words)
     }
 
     fn words(line: &str) -> Vec<String> {
-        let Place::Words(words) = at(line) else { panic!("{line}") };
+        let Candidates::Words(words) = at(line) else { panic!("{line}") };
         words.into_iter().map(|(word, _)| word).collect()
     }
 
@@ -174,18 +174,18 @@ mod tests {
 
     #[test]
     fn sandboxes_are_asked_for_where_one_stands() {
-        let sandboxes = |command: &str, taken: &[&str]| Place::Sandboxes {
+        let sandboxes = |command: &str, taken: &[&str]| Candidates::Sandboxes {
             command: command.to_owned(),
             taken: taken.iter().map(|id| (*id).to_owned()).collect(),
         };
         assert_eq!(at("exec "), sandboxes("exec", &[]));
         assert_eq!(at("--profile work exec -e A=1 sb_"), sandboxes("exec", &[]));
         assert_eq!(at("rm sb_1 sb_"), sandboxes("rm", &["sb_1"]));
-        assert_eq!(at("exec sb_1 "), Place::Nothing);
-        assert_eq!(at("exec sb_1 -- l"), Place::Nothing);
-        assert_eq!(at("run --cpu "), Place::Nothing);
+        assert_eq!(at("exec sb_1 "), Candidates::Nothing);
+        assert_eq!(at("exec sb_1 -- l"), Candidates::Nothing);
+        assert_eq!(at("run --cpu "), Candidates::Nothing);
         assert_eq!(at("cp sb_"), sandboxes("cp", &[]));
         assert_eq!(at("cp a.txt sb_1"), sandboxes("cp", &[]));
-        assert_eq!((at("cp a"), at("cp sb_1:/a")), (Place::Nothing, Place::Nothing));
+        assert_eq!((at("cp a"), at("cp sb_1:/a")), (Candidates::Nothing, Candidates::Nothing));
     }
 }

@@ -1,4 +1,4 @@
-//! Profiles: services and keys under names, in a file that only its owner can read. Written by `sbx login`, whole or not at all.
+//! Profiles: named URLs and keys, in a file that only its owner can read. `sbx login` writes it atomically.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use sandboxd_client::{ClientBuilder, Fingerprint};
 use serde::{Deserialize, Serialize};
 
-/// Where nothing else is named.
+/// Name of the default profile.
 pub const DEFAULT: &str = "default";
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct Configuration {
     pub profiles: BTreeMap<String, Profile>,
 }
 
-/// A service, a key, and what to trust: one of fingerprint and certificate, or this machine's authorities.
+/// A URL, a key, and what to trust: a fingerprint, a certificate, or the authorities of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -44,9 +44,9 @@ impl Profile {
     }
 }
 
-/// `$XDG_CONFIG_HOME/sbx/config.toml`, for who needs a profile.
+/// The path of the profiles, `$XDG_CONFIG_HOME/sbx/config.toml`; an error if there is none.
 pub fn path() -> Result<PathBuf> {
-    place().context("neither XDG_CONFIG_HOME nor HOME is set, and profiles are kept below one of them")
+    place().context("cannot locate the profiles: neither XDG_CONFIG_HOME nor HOME is set")
 }
 
 fn place() -> Option<PathBuf> {
@@ -56,16 +56,16 @@ fn place() -> Option<PathBuf> {
 }
 
 impl Configuration {
-    /// What is kept for whoever calls this program. A service's own user may have no home, and so has no profiles.
+    /// The profiles of the current user. A user without a home directory has none.
     pub fn own() -> Result<Self> {
         place().map_or_else(|| Ok(Self::default()), |path| Self::load(&path))
     }
 
-    /// Empty where there is no file.
+    /// Reads a file; empty if it does not exist.
     pub fn load(path: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            // The home of who is to have none may be `/dev/null`.
+            // The home directory of a system user may be `/dev/null`.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(Self::default());
             }
@@ -73,9 +73,9 @@ impl Configuration {
         };
         let mode = std::fs::metadata(path)?.permissions().mode();
         if mode & 0o077 != 0 {
-            bail!("{0} holds keys and others may read it; mend that: chmod 600 {0}", path.display());
+            bail!("{0} contains keys but others may read it; run: chmod 600 {0}", path.display());
         }
-        toml::from_str(&text).with_context(|| format!("{} is not understood", path.display()))
+        toml::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {
@@ -94,7 +94,7 @@ impl Configuration {
         self.profiles.get(name).with_context(|| {
             let names: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            format!("there is no profile {name:?}; known: {known}; 'sbx login --profile {name}' makes it")
+            format!("there is no profile {name:?}; existing profiles: {known}; 'sbx login --profile {name}' creates it")
         })
     }
 }

@@ -1,6 +1,7 @@
-//! From the command line to a client; and from an error to what a person can do about it.
+//! The client for a command line, and hints for its errors.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,31 +12,30 @@ use crate::configuration::{self, Configuration, DEFAULT, Profile};
 use crate::output::note;
 use crate::style::{Paint, Tone};
 
-/// Failures of ours, as with `docker run`.
+/// Exit code of failures of sbx itself, as with `docker run`.
 pub const OURS: u8 = 125;
-/// What the service says helps, and not to who uses this program.
-const PARENTS: &str = "; parents=true makes it";
-/// Whoever waits at a prompt for candidates waits no longer.
+/// Timeout of requests for completion candidates.
+const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX -- mkdir -p DIR' creates a directory and its parents";
 const QUICK: Duration = Duration::from_secs(1);
 
-/// The client that flags, environment and profile ask for.
+/// The client that flags, environment and profile select.
 pub fn client(global: &Global) -> Result<Client> {
     Ok(builder(global)?.build()?)
 }
 
-/// The same, for answers that are worth nothing when they are late.
+/// The same with a short timeout and no retries, for completion.
 pub fn quick_client(global: &Global) -> Result<Client> {
     Ok(builder(global)?.timeout(QUICK).retries(0).build()?)
 }
 
-/// Where the service is, if anything says that.
+/// The URL of the service, if one is set.
 pub fn url(global: &Global) -> Result<Option<String>> {
     let (profile, is_named) = profile(global)?;
     let environment = std::env::var("SANDBOXD_URL").ok().filter(|value| !value.trim().is_empty());
     Ok(choose(global.url.clone(), environment, profile.as_ref(), is_named).url)
 }
 
-/// The profile that was named, else the default one if there is such a thing; and whether it was named.
+/// The named profile, or the default one if it exists; and whether it was named.
 fn profile(global: &Global) -> Result<(Option<Profile>, bool)> {
     match global.profile.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => Ok((Some(Configuration::load(&configuration::path()?)?.profile(name)?.clone()), true)),
@@ -62,7 +62,7 @@ fn builder(global: &Global) -> Result<ClientBuilder> {
     Ok(builder)
 }
 
-/// Where to go, and whether the profile's key may come along.
+/// The URL, and the profile if its key may be sent there.
 #[derive(Debug, PartialEq, Eq)]
 struct Chosen<'a> {
     url: Option<String>,
@@ -70,7 +70,7 @@ struct Chosen<'a> {
     over_environment: bool,
 }
 
-/// A key goes to the service that it was kept for, and to no other.
+/// The key of a profile is sent only to the URL of that profile.
 fn choose(
     flag: Option<String>,
     environment: Option<String>,
@@ -88,55 +88,81 @@ fn choose(
     Chosen { url, profile, over_environment: named }
 }
 
-/// An error, for people.
+/// A failed write because the directory of `path` does not exist in the sandbox.
+#[derive(Debug)]
+pub struct NoDirectory {
+    path: PathBuf,
+    request_id: Option<String>,
+}
+
+impl NoDirectory {
+    /// Replaces the error of a write whose directory is missing. The service's message names a parameter that no option of sbx sets.
+    pub fn explain(error: Error, path: &Path) -> anyhow::Error {
+        if error.code() != Code::FileNotFound {
+            return error.into();
+        }
+        Self { path: path.to_owned(), request_id: error.request_id().map(str::to_owned) }.into()
+    }
+}
+
+impl std::fmt::Display for NoDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dir = self.path.parent().unwrap_or(Path::new("/"));
+        write!(f, "the directory {} does not exist in the sandbox ({}", dir.display(), Code::FileNotFound)?;
+        self.request_id.iter().try_for_each(|id| write!(f, ", {id}"))?;
+        f.write_str(")")
+    }
+}
+
+impl std::error::Error for NoDirectory {}
+
+/// An error as printed on standard error, with a hint.
 pub struct Failure<'a>(pub &'a anyhow::Error);
 
 impl Failure<'_> {
     pub fn print(&self) {
         let paint = Paint::of(&io::stderr());
         let name = paint.text(Tone::Bad, "sbx:");
-        let Some(error) = self.0.downcast_ref::<Error>() else {
-            return note(&format!("{name} {}", harmless(&format!("{:#}", self.0))));
+        note(&format!("{name} {}", printable(&format!("{:#}", self.0))));
+        let hint = match self.0.downcast_ref::<Error>() {
+            Some(error) => hint(error),
+            None => self.0.downcast_ref::<NoDirectory>().map(|_| MAKE_DIRECTORY.to_owned()),
         };
-        // A parameter of the interface, which no option of ours sets.
-        note(&format!("{name} {}", harmless(&format!("{:#}", self.0).replace(PARENTS, ""))));
-        if let Some(hint) = hint(error) {
+        if let Some(hint) = hint {
             note(&paint.text(Tone::Faint, &format!("     {hint}")));
         }
     }
 }
 
-/// A message may quote what a sandbox says, and a sandbox may be hostile to terminals.
-fn harmless(text: &str) -> String {
+/// Messages may quote a sandbox, which may send terminal control sequences.
+fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 fn hint(error: &Error) -> Option<String> {
+    let detail = |name: &str| error.details().get(name).and_then(|value| value.as_str());
     let text = match error.code() {
-        Code::Configuration if error.message().contains(" is no sandbox: ") => {
-            "an id of a sandbox is as 'sbx create' prints it, sb_ and letters and digits; 'sbx ls' shows them"
+        Code::InvalidArgument if detail("argument") == Some("sandboxId") => {
+            "a sandbox id is sb_ followed by letters and digits; 'sbx ls' lists sandboxes"
         }
-        Code::Configuration if error.message().contains(" is no execution: ") => {
-            "an id of an execution is as 'sbx exec --detach' prints it, ex_ and letters and digits; 'sbx logs SANDBOX' shows them"
+        Code::InvalidArgument if detail("argument") == Some("executionId") => {
+            "an execution id is ex_ followed by letters and digits; 'sbx logs SANDBOX' lists executions"
         }
         Code::Unauthorized | Code::Configuration => {
-            "'sbx login' keeps a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY name others"
+            "'sbx login' saves a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY override them"
         }
-        Code::Forbidden => "the key lacks a scope; 'sandboxd key create --scopes …' makes another",
-        Code::FileNotFound if error.message().contains(PARENTS) => {
-            "'sbx exec SANDBOX -- mkdir -p DIR' makes a directory with those above it"
-        }
-        Code::FileNotFound => "a path without a slash in front is below the sandbox's working directory",
-        Code::SandboxNotFound => "'sbx ls' shows the sandboxes that are there",
-        Code::NetworkError if error.message().contains("certificate") => {
-            "'sbx login' shows the service's certificate and keeps it"
+        Code::Forbidden => "the key lacks a scope; 'sandboxd key create --scopes …' creates another key",
+        Code::FileNotFound => "a relative path starts at the working directory of the sandbox",
+        Code::SandboxNotFound => "'sbx ls' lists sandboxes",
+        Code::NetworkError if detail("reason") == Some("certificate") => {
+            "'sbx login' shows the certificate of the service and can trust it"
         }
         Code::NetworkError => {
-            "is the service running, and is this its URL? SANDBOXD_URL or --url names another"
+            "check that the service runs and that the URL is right; --url or SANDBOXD_URL sets it"
         }
         Code::RateLimited | Code::ResourceExhausted => {
             let seconds = error.retry_after()?.as_secs();
-            return Some(format!("the service asks to try again in {seconds} s"));
+            return Some(format!("retry in {seconds} s"));
         }
         _ => return None,
     };

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM. The first interrupts what is being done, in good order; the second leaves at once. Where somebody sees to the
-//! second as well there is a little time for putting things in order, which the third cuts off.
+//! Ctrl-C and SIGTERM. The first signal interrupts the operation in an orderly way, the second exits at once. If the second is handled
+//! too, there is a short time for cleaning up, which a third signal ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,19 +13,19 @@ pub const INTERRUPTED: u8 = 130;
 /// 128 and the number of SIGTERM.
 const TERMINATED: u8 = 143;
 
-/// For what has to be put in order after the second: the service may be the one that does not answer.
+/// Limit for cleaning up after the second signal, because the service may not respond.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
 
-/// Tells of the signals.
+/// Reports signals.
 #[derive(Clone)]
 pub struct Interrupt {
-    /// The exit codes that go with those that came.
+    /// The exit codes of the received signals.
     came: watch::Receiver<Vec<u8>>,
     second_is_handled: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Listens from now on, in a task that lives as long as the program.
+    /// Starts listening, in a task that lives as long as the program.
     pub fn listen() -> std::io::Result<Self> {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -53,12 +53,12 @@ impl Interrupt {
         Ok(Self { came, second_is_handled })
     }
 
-    /// From now on somebody waits for [`second`](Self::second).
+    /// Announces that the caller waits for [`second`](Self::second).
     pub fn is_handled(&self) {
         self.second_is_handled.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the first signal: the exit code that goes with it.
+    /// Waits for the first signal and returns its exit code.
     pub async fn first(&self) -> u8 {
         self.signal(0).await
     }

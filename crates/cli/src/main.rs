@@ -1,7 +1,7 @@
-//! The program `sbx`: sandboxes from a terminal.
+//! The program `sbx`, which manages sandboxes from a terminal.
 //!
-//! Exit code: that of the command that was run; 128 and the number of the signal that ended it; 130 after Ctrl-C; 125 for every
-//! failure of ours, so that a script can tell them apart.
+//! Exit code: that of the command; 128 plus the number of the signal that killed it; 130 after Ctrl-C; 125 for failures of sbx itself,
+//! so that scripts can tell them apart.
 
 mod cli;
 mod commands;
@@ -28,17 +28,17 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and the version are answers, not errors; what cannot be printed nobody reads.
+            // Help and version are not errors. A closed output is ignored.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(OURS) } else { ExitCode::SUCCESS };
         }
     };
-    // One thread beside the main one, so that Ctrl-C is seen while output waits for its reader.
+    // A second thread handles Ctrl-C while the main one is blocked on output.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let result = match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(commands::dispatch(cli));
-            // A thread that reads a terminal never ends by itself.
+            // A thread that reads a terminal does not end by itself.
             runtime.shutdown_background();
             result
         }
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            // `sbx ls | head` is no failure.
+            // `sbx ls | head` is not a failure.
             if output::is_closed(&error) {
                 return ExitCode::SUCCESS;
             }

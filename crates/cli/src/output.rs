@@ -1,18 +1,18 @@
-//! Standard output. That its reader has gone (`sbx ls | head`) ends the program quietly.
+//! Standard output. A closed pipe (`sbx ls | head`) ends the program quietly.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use anyhow::Result;
 use serde::Serialize;
 
-/// Text as it stands.
+/// Prints text.
 pub fn text(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// JSON for programs: one line, or readable where a person looks.
+/// Prints JSON: on one line, or indented on a terminal.
 pub fn json(value: &impl Serialize) -> Result<()> {
     let out = io::stdout();
     let mut line =
@@ -21,13 +21,13 @@ pub fn json(value: &impl Serialize) -> Result<()> {
     text(&line)
 }
 
-/// For people, beside the output.
+/// Prints a line to standard error.
 pub fn note(line: &str) {
-    // Nobody there to read it is no reason to fail.
+    // A closed standard error is not a failure.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Whether the failure is that nobody reads our output any more.
+/// Whether the error is a closed standard output.
 pub fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }

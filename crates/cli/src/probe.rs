@@ -1,11 +1,11 @@
-//! What runs in a sandbox, asked of its own `/proc` by a command of bash alone: an image need not have `ps`.
+//! Lists the processes of a sandbox by reading its `/proc` with bash only, because an image may lack `ps`.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use sandboxd_client::Sandbox;
 
-/// A line a process: pid, parent, state, owner, ticks of processor, kB of memory, start in ticks, and the command line.
+/// One line per process: pid, parent, state, owner, CPU ticks, kB of memory, start in ticks, and command line.
 const SCRIPT: &str = r#"
 read -r up _ < /proc/uptime; printf 'up\t%s\n' "$up"
 for dir in /proc/[0-9]*; do
@@ -20,7 +20,7 @@ for dir in /proc/[0-9]*; do
   line="${words[*]}"; line=${line//[$'\t\r\n']/ }
   printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$pid" "$parent" "$state" "$user" "$ticks" "$memory" "$start" "${line:-[$name]}"
 done"#;
-/// The kernel tells times in these; the same on every Linux that people run.
+/// USER_HZ, which is 100 on all common systems.
 const TICKS_A_SECOND: f64 = 100.0;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -30,29 +30,29 @@ pub struct Process {
     pub state: String,
     pub user: String,
     pub memory_kb: u64,
-    /// Of processor, in all.
+    /// Total CPU time.
     pub cpu_s: f64,
-    /// Since it began.
+    /// Time since its start.
     pub age_s: f64,
     pub command: String,
 }
 
-/// What was seen at once.
+/// One snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// Of the clock that the sandbox sees.
+    /// Uptime as seen by the sandbox.
     pub at_s: f64,
     pub processes: Vec<Process>,
 }
 
-/// Looks once. A paused sandbox stays paused, and that is an error.
+/// Takes one snapshot. Fails for a paused sandbox, without resuming it.
 pub async fn look(sandbox: &Sandbox) -> Result<Look> {
     let result = sandbox.execute(SCRIPT).without_resume().killed_on_drop().await?;
-    ensure!(result.exit_code == Some(0), "looking at its processes failed: {}", result.stderr.trim());
+    ensure!(result.exit_code == Some(0), "cannot list the processes: {}", result.stderr.trim());
     Ok(read(&result.stdout))
 }
 
-/// Lines that are none of ours are left out: whoever is inside can make /proc say much.
+/// Skips malformed lines, because programs in the sandbox control parts of /proc.
 fn read(text: &str) -> Look {
     let at_s = text.lines().find_map(|line| line.strip_prefix("up\t")?.parse().ok()).unwrap_or(0.0);
     let processes = text.lines().filter_map(|line| process(line, at_s)).collect();
@@ -72,7 +72,7 @@ fn process(line: &str, at_s: f64) -> Option<Process> {
     Some(Process { pid, parent, state, user, memory_kb, cpu_s, age_s, command })
 }
 
-/// The part of one processor that each process used between two looks, in percent. What is new counts from its beginning.
+/// CPU usage of each process between two snapshots, in percent of one CPU. New processes count from their start.
 pub fn shares(before: &Look, after: &Look) -> BTreeMap<u32, f64> {
     let elapsed = (after.at_s - before.at_s).max(0.01);
     let used = |process: &Process| {

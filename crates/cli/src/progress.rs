@@ -1,4 +1,4 @@
-//! How far a copy has come, or an image, on one line of a terminal, for whoever waits. Nothing where standard error is no terminal.
+//! Shows the progress of a copy or a pull on one line of a terminal. Shows nothing if standard error is not a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,13 +8,13 @@ use sandboxd_client::{PullProgress, PullStage};
 
 use crate::tty;
 
-/// What is over sooner needs no bar.
+/// Delay before the bar appears.
 const PATIENCE: Duration = Duration::from_millis(300);
 const BETWEEN: Duration = Duration::from_millis(100);
 const BAR: u64 = 24;
 const CLEAR: &str = "\r\x1b[K";
 
-/// Clones are the same bar. Gone with [`done`](Self::done).
+/// A progress line. Clones share it. [`done`](Self::done) removes it.
 #[derive(Clone)]
 pub struct Progress {
     inner: Option<Arc<Mutex<Inner>>>,
@@ -25,7 +25,7 @@ struct Inner {
     total: Option<u64>,
     begun: Instant,
     shown: Option<Instant>,
-    /// When bytes were first told of, and how many.
+    /// Time and bytes of the first report.
     first: Option<(Instant, u64)>,
 }
 
@@ -38,13 +38,13 @@ impl Progress {
         Self { inner: wanted.then(inner) }
     }
 
-    /// For the library to tell.
+    /// A callback for the client library.
     pub fn teller(&self) -> impl Fn(u64) + Send + Sync + 'static {
         let progress = self.clone();
         move |bytes| progress.tell(bytes)
     }
 
-    /// Whether a person sees it.
+    /// Whether the progress is shown.
     pub fn is_wanted(&self) -> bool {
         self.inner.is_some()
     }
@@ -53,10 +53,10 @@ impl Progress {
         self.draw(|inner| line(&inner.name, bytes, inner.total, rate(bytes, inner.begun.elapsed())));
     }
 
-    /// How far the service is with an image. Others may have asked for it long before.
+    /// Shows the progress of a pull, which others may have started long before.
     pub fn pull(&self, pull: &PullProgress) {
         self.draw(|inner| {
-            // Another source begins anew.
+            // A pull from another source starts from zero.
             let first = inner.first.filter(|(_, bytes)| *bytes <= pull.done_bytes);
             let (since, before) = *inner.first.insert(first.unwrap_or((Instant::now(), pull.done_bytes)));
             let rate = rate(pull.done_bytes - before, since.elapsed());
@@ -64,7 +64,7 @@ impl Progress {
         });
     }
 
-    /// In place of the line before, if that has stood for a moment.
+    /// Replaces the line, at a limited rate.
     fn draw(&self, line: impl FnOnce(&mut Inner) -> String) {
         let Some(inner) = &self.inner else { return };
         let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,14 +76,14 @@ impl Progress {
         inner.shown = Some(Instant::now());
         let mut line = line(&mut inner);
         if let Some(columns) = tty::columns_of_notes() {
-            // What goes on in a second row is not cleared with the first.
+            // Only one row can be cleared.
             line = line.chars().take(columns.saturating_sub(1)).collect();
         }
-        // Nobody there to see it is no reason to fail.
+        // A closed standard error is not a failure.
         let _ = write!(io::stderr(), "{CLEAR}{line}");
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn done(&self) {
         let Some(inner) = &self.inner else { return };
         if inner.lock().unwrap_or_else(PoisonError::into_inner).shown.take().is_some() {
@@ -92,7 +92,7 @@ impl Progress {
     }
 }
 
-/// Bytes a second.
+/// Bytes per second.
 fn rate(bytes: u64, took: Duration) -> u64 {
     let rate = (u128::from(bytes) * 1000).checked_div(took.as_millis()).unwrap_or(0);
     u64::try_from(rate).unwrap_or(u64::MAX)
@@ -125,7 +125,7 @@ fn line(name: &str, bytes: u64, total: Option<u64>, rate: u64) -> String {
     }
 }
 
-/// In the unit that says it best.
+/// A size with a suitable unit.
 pub fn size(bytes: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit / (unit / 10));
     match bytes {

@@ -9,16 +9,16 @@ use sandboxd_client::{Client, Code};
 
 use crate::progress::Progress;
 
-/// Between the first looks. They count as any others against the rate of the key.
+/// Interval of the first requests, which count against the rate limit of the key.
 const SOON: Duration = Duration::from_millis(333);
-/// Of these there are so many.
+/// Number of requests with the first interval.
 const FIRST: u32 = 30;
-/// Between those of who waits long, so that a minute's rate has room for others.
+/// Interval of later requests, which leaves most of the rate limit to others.
 const LATER: Duration = Duration::from_secs(1);
-/// Where there is none left.
+/// Interval after the rate limit was reached.
 const MUCH_LATER: Duration = Duration::from_secs(10);
 
-/// One image that is waited for. Its line goes with it.
+/// The pull of an image. Dropping it removes the progress line.
 pub struct Pull<'a> {
     client: &'a Client,
     image: &'a str,
@@ -31,25 +31,25 @@ impl<'a> Pull<'a> {
         Self { client, image, progress: Progress::new(image, None, quiet), looks: AtomicU32::new(0) }
     }
 
-    /// Whether a person sees how far it is.
+    /// Whether the progress is shown.
     pub fn is_watched(&self) -> bool {
         self.progress.is_wanted()
     }
 
-    /// Shows how far it is, again and again.
+    /// Shows the progress for ever.
     pub async fn show(&self) -> std::convert::Infallible {
         loop {
             self.over().await;
         }
     }
 
-    /// The same until the image is here, or is fetched no more. Where nobody watches, never.
+    /// Shows the progress until the pull ends. Never returns if no progress is shown.
     pub async fn over(&self) {
         if !self.is_watched() {
             return pending().await;
         }
         loop {
-            // Most creates need no look at all.
+            // Most creates are faster than the first interval.
             tokio::time::sleep(between(self.looks.fetch_add(1, Relaxed))).await;
             match self.client.image(self.image).await {
                 Ok(image) => match image.and_then(|image| image.progress) {
@@ -61,13 +61,13 @@ impl<'a> Pull<'a> {
                 },
                 Err(error) if is_final(error.code()) => return pending().await,
                 Err(error) if error.code() == Code::RateLimited => tokio::time::sleep(MUCH_LATER).await,
-                // The create says what there is to say.
+                // The create reports errors.
                 Err(_) => {}
             }
         }
     }
 
-    /// Takes the line away, until there is another look.
+    /// Removes the line until the next update.
     pub fn hide(&self) {
         self.progress.done();
     }
@@ -79,12 +79,12 @@ impl Drop for Pull<'_> {
     }
 }
 
-/// How long to wait after so many looks.
+/// The interval after a number of requests.
 fn between(looks: u32) -> Duration {
     if looks < FIRST { SOON } else { LATER }
 }
 
-/// Whether another look would be answered the same.
+/// Whether further requests would fail too.
 fn is_final(code: Code) -> bool {
     matches!(code, Code::Forbidden | Code::Unauthorized | Code::NotFound | Code::InvalidRequest)
 }

@@ -1,8 +1,8 @@
-//! Colours, where a person looks: on a terminal, and not with NO_COLOR or a terminal that has none.
+//! Colours: used on terminals that support them, unless NO_COLOR is set.
 
 use std::io::IsTerminal;
 
-/// What a text says.
+/// The meaning of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -13,7 +13,7 @@ pub enum Tone {
     Faint,
 }
 
-/// Whether to paint what goes to a stream.
+/// Whether to colour the output of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     Colours,

@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as they have to be, a heading above, no lines.
+//! Plain text tables with a heading.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ pub fn plain(text: impl Into<String>) -> Cell {
     (text.into(), Tone::Plain)
 }
 
-/// The table as text. What a sandbox says about itself is shown without its control characters.
+/// The table as text. Control characters are replaced, because cells may come from a sandbox.
 pub fn table<const N: usize>(heading: [&str; N], rows: &[[Cell; N]], paint: Paint) -> String {
     let rows: Vec<[Cell; N]> =
         rows.iter().map(|row| row.clone().map(|(text, tone)| (printable(&text), tone))).collect();
@@ -37,7 +37,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// How long ago, in the unit that says it best.
+/// An age with a suitable unit.
 pub fn age(ms: u64) -> String {
     match ms / 1000 {
         s @ 0..60 => format!("{s}s"),

@@ -1,19 +1,19 @@
-//! The terminal that we run on, in raw mode while somebody works on another one through it. It is as it was before when the guard
-//! is dropped, also by a panic, and a panic of any thread restores it before its message is printed.
+//! The local terminal, in raw mode during `sbx shell`. Dropping the guard restores it, also on panic; a panic of any thread restores it
+//! before its message is printed.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, Once, PoisonError};
 
 use rustix::termios::{self, OptionalActions, Termios};
 
-/// How it was, while it is raw.
+/// The previous mode, while the terminal is raw.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Raw until it is dropped.
+/// Keeps the terminal raw until dropped.
 pub struct Raw(());
 
 impl Raw {
-    /// Keys come as they are typed, Ctrl-C too, and nothing is shown but what we write.
+    /// Enters raw mode: keys are delivered as typed, including Ctrl-C, without echo.
     pub fn enter() -> io::Result<Self> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -41,23 +41,23 @@ impl Drop for Raw {
 
 fn restore() {
     if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // A terminal that is gone needs nothing.
+        // The terminal may be gone.
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &before);
     }
 }
 
-/// Whether a person types and sees.
+/// Whether standard input and output are a terminal.
 pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Columns of the window that standard error goes to, if it is one that says so.
+/// Columns of the terminal on standard error, if known.
 pub fn columns_of_notes() -> Option<usize> {
     let size = termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Columns and rows of the window.
+/// Columns and rows of the terminal.
 pub fn size() -> Option<(u16, u16)> {
     let size = termios::tcgetwinsize(io::stdout()).ok()?;
     let cells = |cells: u16| cells.clamp(1, 1000);

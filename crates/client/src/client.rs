@@ -1,5 +1,5 @@
-//! One key's view of a service: where every other thing begins. What it can do is beside what that is about: `create.rs`, `list.rs`,
-//! `sandbox.rs`; how it is set up in `settings.rs`.
+//! The client: a service URL with an API key. Its methods are next to the types they return: `create.rs`, `list.rs`,
+//! `sandbox.rs`. `settings.rs` builds it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use api::Health;
 use crate::Result;
 use crate::transport::{Call, Transport};
 
-/// One key's view of a service. Clones are cheap and share their connections.
+/// A client of one service with one API key. Clones are cheap and share connections.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -27,7 +27,7 @@ impl Client {
         Self { transport }
     }
 
-    /// Whether the service is well. It takes any key for this.
+    /// Returns the health of the service. This call needs no valid key.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -39,7 +39,7 @@ impl Client {
         self.transport.json(Call::get("/v1/health")).await
     }
 
-    /// Where the service is.
+    /// The URL of the service.
     ///
     /// ```
     /// let client = sandboxd_client::Client::builder().url("https://a.example/").key("k").system_certificates().build()?;
@@ -47,10 +47,10 @@ impl Client {
     /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn url(&self) -> String {
-        self.transport.place().url("")
+        self.transport.service_url().url("")
     }
 
-    /// The same service and key without a connection in common: for another runtime.
+    /// A client of the same service with connections of its own, for use in another Tokio runtime.
     pub(crate) fn apart(&self) -> Self {
         Self { transport: self.transport.apart() }
     }
@@ -60,7 +60,7 @@ impl Client {
     }
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("url", &self.url()).finish_non_exhaustive()

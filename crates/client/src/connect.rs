@@ -1,5 +1,5 @@
-//! Connections: where the service is, and how a socket to it comes about, with TLS or, on this machine alone, without. The
-//! transport keeps a pool of what this opens.
+//! Connections to the service: URL parsing, TCP and TLS. Plain HTTP is allowed to loopback addresses only. The transport keeps a pool of
+//! the connections opened here.
 
 use std::future::Future;
 use std::io;
@@ -21,16 +21,16 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{Error, Result};
 
-/// For the connection and its handshake.
+/// Limit for connecting and the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A base URL, taken apart.
+/// A parsed base URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ServiceUrl {
     scheme: Scheme,
     host: String,
     port: u16,
-    /// What every path begins with; empty, or with a slash in front and none behind.
+    /// Prefix of every path: empty, or with a leading and without a trailing slash.
     prefix: String,
 }
 
@@ -40,7 +40,7 @@ enum Scheme {
     Https,
 }
 
-impl Place {
+impl ServiceUrl {
     pub fn parse(url: &str) -> Result<Self> {
         let fault = |why: &str| {
             Error::configuration(format!(
@@ -61,24 +61,24 @@ impl Place {
         }
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri.port_u16().unwrap_or(if scheme == Scheme::Https { 443 } else { 80 });
-        let place = Self { scheme, host, port, prefix: uri.path().trim_end_matches('/').to_owned() };
-        if scheme == Scheme::Http && !place.is_local() {
+        let service_url = Self { scheme, host, port, prefix: uri.path().trim_end_matches('/').to_owned() };
+        if scheme == Scheme::Http && !service_url.is_local() {
             return Err(fault("would send the key in the clear; plain HTTP is for this machine alone"));
         }
-        Ok(place)
+        Ok(service_url)
     }
 
     pub fn is_tls(&self) -> bool {
         self.scheme == Scheme::Https
     }
 
-    /// Whether it can only be on this machine.
+    /// Whether the host is this machine.
     pub fn is_local(&self) -> bool {
         let ip = self.host.parse::<IpAddr>();
         ip.map_or_else(|_| self.host == "localhost", |ip| ip.is_loopback())
     }
 
-    /// The whole of a URL; `path` begins with a slash.
+    /// The full URL of a path that starts with a slash.
     pub fn url(&self, path: &str) -> String {
         let scheme = if self.is_tls() { "https" } else { "http" };
         let (host, port, prefix) = (&self.host, self.port, &self.prefix);
@@ -89,15 +89,15 @@ impl Place {
     }
 }
 
-impl Place {
-    /// What a request's line and its `Host` say.
+impl ServiceUrl {
+    /// The request target and the value of the `Host` header.
     pub fn target(&self, path: &str) -> (String, String) {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         (format!("{}{path}", self.prefix), format!("{host}:{}", self.port))
     }
 }
 
-/// Opens connections. Clones share their TLS sessions.
+/// Opens connections. Clones share TLS sessions.
 #[derive(Clone)]
 pub struct Connector {
     tls: Option<TlsConnector>,
@@ -108,23 +108,23 @@ impl Connector {
         Self { tls: config.map(|config| TlsConnector::from(Arc::new(config))) }
     }
 
-    pub async fn open(&self, place: &Place) -> io::Result<Stream> {
-        let opened = tokio::time::timeout(PATIENCE, self.handshake(place)).await;
+    pub async fn open(&self, service_url: &ServiceUrl) -> io::Result<Stream> {
+        let opened = tokio::time::timeout(PATIENCE, self.handshake(service_url)).await;
         opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection within 10 s")))
     }
 
-    async fn handshake(&self, place: &Place) -> io::Result<Stream> {
-        let socket = TcpStream::connect((place.host.as_str(), place.port)).await?;
+    async fn handshake(&self, service_url: &ServiceUrl) -> io::Result<Stream> {
+        let socket = TcpStream::connect((service_url.host.as_str(), service_url.port)).await?;
         socket.set_nodelay(true)?;
-        let Some(tls) = self.tls.as_ref().filter(|_| place.is_tls()) else {
+        let Some(tls) = self.tls.as_ref().filter(|_| service_url.is_tls()) else {
             return Ok(Stream::Plain(TokioIo::new(socket)));
         };
-        let name = ServerName::try_from(place.host.clone()).map_err(io::Error::other)?;
+        let name = ServerName::try_from(service_url.host.clone()).map_err(io::Error::other)?;
         Ok(Stream::Tls(Box::new(TokioIo::new(tls.connect(name, socket).await?))))
     }
 }
 
-/// How the pool asks for a connection.
+/// The interface through which the pool opens a connection.
 impl tower::Service<Uri> for Connector {
     type Response = Stream;
     type Error = io::Error;
@@ -137,14 +137,14 @@ impl tower::Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
         Box::pin(async move {
-            // The pool asks for the scheme and host of a request alone, and a request's URL came from a place.
-            let place = Place::parse(&uri.to_string()).map_err(io::Error::other)?;
-            connector.open(&place).await
+            // The pool passes scheme and authority of a request URL, which was built from a `ServiceUrl`.
+            let service_url = ServiceUrl::parse(&uri.to_string()).map_err(io::Error::other)?;
+            connector.open(&service_url).await
         })
     }
 }
 
-/// A connection.
+/// An open connection.
 pub enum Stream {
     Plain(TokioIo<TcpStream>),
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
@@ -200,16 +200,18 @@ mod tests {
             ("https://[::1]:8443/x/", "https://[::1]:8443/x/v1/health"),
             ("http://127.0.0.1:80", "http://127.0.0.1:80/v1/health"),
         ] {
-            assert_eq!(Place::parse(url).unwrap().url("/v1/health"), shown);
+            assert_eq!(ServiceUrl::parse(url).unwrap().url("/v1/health"), shown);
         }
     }
 
     #[test]
     fn a_key_never_goes_over_a_network_in_the_clear() {
         for url in ["http://a.example", "http://10.0.0.1", "ftp://localhost", "localhost:1", "", "https://"] {
-            let error = Place::parse(url).unwrap_err();
+            let error = ServiceUrl::parse(url).unwrap_err();
             assert_eq!(error.code(), crate::Code::Configuration, "{url}");
         }
-        assert!(Place::parse("https://u:p@a.example").is_err() && Place::parse("https://a?b").is_err());
+        assert!(
+            ServiceUrl::parse("https://u:p@a.example").is_err() && ServiceUrl::parse("https://a?b").is_err()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Asking for a new sandbox.
+//! Creating sandboxes.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::client::Client;
-use crate::happenings::{Handlers, Happening, Started};
+use crate::lifecycle::{Handlers, LifecycleEvent, Started};
 use crate::millis::ms;
 use crate::retry::Safety;
 use crate::run::Run;
@@ -20,7 +20,7 @@ use crate::transport::Call;
 use crate::{Result, ids};
 
 impl Client {
-    /// Asks for a new sandbox of an image; `.await` sends it.
+    /// Creates a sandbox from an image. `.await` sends the request.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -33,7 +33,7 @@ impl Client {
     }
 }
 
-/// A sandbox that is being asked for; `.await` sends it. What is not said is as the service has it.
+/// A request for a new sandbox; `.await` sends it. The service's defaults apply to options that are not set.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -73,7 +73,7 @@ impl Create {
         self.body.network.get_or_insert_with(CreateNetwork::default).egress.get_or_insert_default()
     }
 
-    /// Virtual processors: 2, 4 or 8.
+    /// Sets the number of vCPUs: 2, 4 or 8.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -87,7 +87,7 @@ impl Create {
         self
     }
 
-    /// Memory in MB.
+    /// Sets the memory in MB.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -101,7 +101,7 @@ impl Create {
         self
     }
 
-    /// Disk in MB.
+    /// Sets the disk size in MB.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -115,7 +115,7 @@ impl Create {
         self
     }
 
-    /// A variable of every command's environment.
+    /// Adds an environment variable for all commands.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -129,7 +129,7 @@ impl Create {
         self
     }
 
-    /// Where commands run.
+    /// Sets the working directory of commands.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -143,7 +143,7 @@ impl Create {
         self
     }
 
-    /// How long it may run in all; pauses do not count.
+    /// Terminates the sandbox after this running time, not counting pauses.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -158,7 +158,7 @@ impl Create {
         self
     }
 
-    /// After how long without a command it is paused; zero for never.
+    /// Pauses the sandbox after this time without activity; zero disables it.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -172,7 +172,7 @@ impl Create {
         self
     }
 
-    /// A tag, by which lists can be filtered.
+    /// Adds a tag, by which lists can be filtered.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -186,7 +186,7 @@ impl Create {
         self
     }
 
-    /// Lets it reach these domains and no others.
+    /// Allows the sandbox to reach these domains only.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -203,7 +203,7 @@ impl Create {
         self
     }
 
-    /// The ports that may be exposed.
+    /// Restricts the ports that can be exposed.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -218,8 +218,8 @@ impl Create {
         self
     }
 
-    /// Under a key of the caller's, so that the same create, sent again within a day by whatever process, answers the same
-    /// sandbox. Without one the library makes one for its own repeats.
+    /// Sets the `Idempotency-Key`: a request with the same key within 24 hours, from any process, returns the same sandbox. By
+    /// default the library generates a key for its own retries.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -234,8 +234,8 @@ impl Create {
         self
     }
 
-    /// Where there is no room, or the image is still being fetched, the error comes at once, and nothing is sent again for that: for
-    /// who waits in his own way, looking at [`Client::image`] say.
+    /// Returns the error at once, without retries, if the service has no capacity or the image is still being pulled. For callers that
+    /// wait themselves, for example by polling [`Client::image`].
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -249,7 +249,7 @@ impl Create {
         self
     }
 
-    /// Calls `handler` when something happens to the sandbox, its start included; see [`Sandbox::on`].
+    /// Calls `handler` on lifecycle events of the sandbox, including its start; see [`Sandbox::on`].
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -257,12 +257,12 @@ impl Create {
     /// let sandbox = client.create("ubuntu:24.04").on(|_: &sandboxd_client::Started| println!("it runs")).await?;
     /// # Ok(()) });
     /// ```
-    pub fn on<H: Happening>(self, handler: impl Fn(&H) + Send + Sync + 'static) -> Self {
+    pub fn on<H: LifecycleEvent>(self, handler: impl Fn(&H) + Send + Sync + 'static) -> Self {
         self.handlers.add(handler);
         self
     }
 
-    /// Notes in `run` what happens to the sandbox, its creation included.
+    /// Records the events of the sandbox in `run`, including its creation.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -277,21 +277,21 @@ impl Create {
     }
 
     async fn send(self) -> Result<Sandbox> {
-        let key = self.key.unwrap_or_else(|| ids::made("key_"));
+        let key = self.key.unwrap_or_else(|| ids::random_id("key_"));
         let mut call =
             Call::new(Method::POST, "/v1/sandboxes", Safety::Repeatable).json(&self.body)?.key(&key)?;
         call = call.impatient(self.is_impatient);
         if let Some(run) = &self.run {
-            call = run.named(call)?;
+            call = run.with_run_id(call)?;
         }
         let view: SandboxView = self.client.transport().json(call).await?;
         let sandbox =
             Sandbox::with(self.client, view.id.clone(), Some(view.clone()), self.handlers, self.run);
-        sandbox.note(
+        sandbox.record_event(
             EventKind::SandboxCreated,
             &[("image", view.image.into()), ("state", view.state.to_string().into())],
         );
-        sandbox.note(EventKind::SandboxStarted, &[]);
+        sandbox.record_event(EventKind::SandboxStarted, &[]);
         sandbox.tell(&Started);
         Ok(sandbox)
     }

@@ -1,4 +1,4 @@
-//! Commands that go on by themselves: started, come back to, and ended.
+//! Detached executions: starting, inspecting, writing to, and ending them.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::stream::Output;
 use crate::transport::{Call, encoded};
 use crate::{Error, Result};
 
-/// The service's largest page.
+/// The largest page size of the service.
 const PAGE: u64 = 100;
-/// No command lives longer.
+/// The longest lifetime of a command.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Execute {
-    /// Its standard input stays open, for [`Detached::write`]. Only for what is [`detached`](Self::detached).
+    /// Keeps standard input open for [`Detached::write`]. Applies to [`detached`](Self::detached) commands only.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -39,8 +39,8 @@ impl Execute {
         self
     }
 
-    /// Starts it, and leaves it to itself: it goes on when nobody is connected, and has no time limit but one that is
-    /// [given](Self::timeout), of a day at most.
+    /// Starts the command detached: it runs without a connection, and has no time limit unless [`timeout`](Self::timeout) sets one, of
+    /// at most 24 hours.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -72,7 +72,7 @@ impl Execute {
 }
 
 impl Sandbox {
-    /// Starts a command that goes on by itself: `execute(command).detached()`.
+    /// Starts a detached command: short for `execute(command).detached()`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -86,7 +86,7 @@ impl Sandbox {
         self.execute(command).detached().await
     }
 
-    /// Its detached commands and terminals, newest first: those that run, and the last that ended.
+    /// Lists detached commands and terminals, newest first: the running ones and those that ended recently.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -109,7 +109,7 @@ impl Sandbox {
         }
     }
 
-    /// A handle for an execution, without asking whether there is one.
+    /// A handle for an execution. Sends no request, so the execution need not exist.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -121,7 +121,8 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub fn execution(&self, id: &str) -> Result<Detached> {
-        let id = id.parse().map_err(|why| Error::configuration(format!("{id:?} is no execution: {why}")))?;
+        let not_an_id = |why| Error::argument("executionId", format!("{id:?} is not an execution id: {why}"));
+        let id = id.parse().map_err(not_an_id)?;
         Ok(Detached { sandbox: self.clone(), id })
     }
 }
@@ -130,7 +131,7 @@ async fn asked<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) ->
     sandbox.client().transport().json(call).await.map_err(|error| sandbox.failed(error))
 }
 
-/// A handle for a detached command or a terminal. Clones are the same handle; dropping it does nothing to the command.
+/// A handle for a detached command or a terminal. Dropping it does not affect the command.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -155,7 +156,7 @@ impl Detached {
         Self { sandbox, id }
     }
 
-    /// Its identifier.
+    /// The identifier.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -168,7 +169,7 @@ impl Detached {
         &self.id
     }
 
-    /// The sandbox that it runs in.
+    /// The sandbox in which it runs.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -185,7 +186,7 @@ impl Detached {
         format!("/v1/sandboxes/{}/executions/{}{what}", self.sandbox.id(), self.id)
     }
 
-    /// Asks how it is.
+    /// Returns the current state.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -199,7 +200,7 @@ impl Detached {
         asked(&self.sandbox, Call::get(self.path(""))).await
     }
 
-    /// What it printed so far.
+    /// Returns the output so far.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -216,7 +217,7 @@ impl Detached {
         asked(&self.sandbox, Call::get(self.path("/output"))).await
     }
 
-    /// What it printed since a place.
+    /// Returns the output after an offset, as in [`ExecutionOutput::next`](crate::ExecutionOutput).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -227,11 +228,11 @@ impl Detached {
     /// assert_eq!(command.output_after("1.0").await?.stdout, "i\n");
     /// # Ok(()) });
     /// ```
-    pub async fn output_after(&self, place: &str) -> Result<ExecutionOutput> {
-        asked(&self.sandbox, Call::get(self.path(&format!("/output?after={}", encoded(place))))).await
+    pub async fn output_after(&self, offset: &str) -> Result<ExecutionOutput> {
+        asked(&self.sandbox, Call::get(self.path(&format!("/output?after={}", encoded(offset))))).await
     }
 
-    /// Waits for its end, over lost connections too.
+    /// Waits until the command ends, reconnecting when a connection is lost.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -255,7 +256,7 @@ impl Detached {
         self.status().await
     }
 
-    /// Writes to its standard input, and answers when the command took it. A write whose answer was lost is not sent again.
+    /// Writes to standard input and returns when the command has taken the bytes. A write whose response is lost is not retried.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -269,7 +270,7 @@ impl Detached {
         self.written("/stdin", bytes.into(), None).await
     }
 
-    /// As [`write`](Self::write), for as long as the command lives: one that reads nothing for a while takes no harm.
+    /// Like [`write`](Self::write), but waits for as long as the command runs if it does not read its input.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -283,7 +284,7 @@ impl Detached {
         self.written("/stdin", bytes.into(), Some(LONGEST)).await
     }
 
-    /// Ends its standard input.
+    /// Closes standard input.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -309,7 +310,7 @@ impl Detached {
         asked::<StdinWritten>(&self.sandbox, call).await.map(drop)
     }
 
-    /// Sends a signal to it, such as `SIGINT`.
+    /// Sends a signal, such as `SIGINT`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -326,7 +327,7 @@ impl Detached {
         asked::<ExecutionView>(&self.sandbox, call).await.map(drop)
     }
 
-    /// Kills it and all that it started. One that has ended stays as it is.
+    /// Kills the command and all its processes. Has no effect if it has ended.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

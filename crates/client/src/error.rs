@@ -1,5 +1,5 @@
-//! The one error of the library (section 7 of the specification). Every call answers it; nothing is left half-done by it but what
-//! the service may have done already.
+//! The error type of the library. A call that fails leaves nothing behind in the client; the service may have carried out the
+//! request.
 
 mod code;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 pub use code::Code;
 
-/// What every call answers.
+/// The result of every call.
 ///
 /// ```
 /// async fn images(client: &sandboxd_client::Client) -> sandboxd_client::Result<Vec<String>> {
@@ -49,11 +49,11 @@ struct Inner {
     details: Map<String, Value>,
     request_id: Option<String>,
     retry_after: Option<Duration>,
-    /// Tries before the one that failed like this.
+    /// Attempts before the one that failed with this error.
     repeats: u32,
 }
 
-/// An error's body as it came: of a newer service it may have a code that this version does not know.
+/// An error body. A newer service may use codes that this version does not know.
 #[derive(Debug, Deserialize)]
 struct Body {
     error: Object,
@@ -77,17 +77,27 @@ impl Error {
         Self(Arc::new(Inner { code, name, message, status, details, request_id, retry_after, repeats: 0 }))
     }
 
-    /// The service was not reached, or its answer did not arrive.
+    /// The service was not reached, or its response did not arrive.
     pub(crate) fn network(message: impl Into<String>) -> Self {
         Self::new(Code::NetworkError, message.into())
     }
 
-    /// The call cannot even be sent.
+    /// The client cannot send the call with its settings.
     pub(crate) fn configuration(message: impl Into<String>) -> Self {
         Self::new(Code::Configuration, message.into())
     }
 
-    /// A file of this machine, and not the service, is at fault.
+    /// An argument of the call is malformed.
+    pub(crate) fn argument(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message.into()).with_detail("argument", name)
+    }
+
+    pub(crate) fn with_detail(mut self, name: &str, value: &str) -> Self {
+        self.change(|inner| drop(inner.details.insert(name.to_owned(), value.into())));
+        self
+    }
+
+    /// A file of this machine caused the error, not the service.
     pub(crate) fn local(path: &std::path::Path, error: &std::io::Error) -> Self {
         Self::new(Code::LocalFile, format!("{}: {error}", path.display()))
     }
@@ -96,14 +106,14 @@ impl Error {
         Self::new(Code::LocalFile, message.into())
     }
 
-    /// What answered is no service of ours, or one that this library does not understand.
+    /// The response is not one of a sandboxd service that this version understands.
     pub(crate) fn unknown(status: u16, message: impl Into<String>, request_id: Option<String>) -> Self {
         let mut error = Self::new(Code::Unknown, message.into());
         error.change(|inner| (inner.status, inner.request_id) = (Some(status), request_id));
         error
     }
 
-    /// From an answer of 400 or more. The header's request id counts where the body has none.
+    /// The error of a response with status 400 or above. The request id of the header is used if the body has none.
     pub(crate) fn of_answer(
         status: u16,
         body: &[u8],
@@ -112,7 +122,9 @@ impl Error {
     ) -> Self {
         let mut error = match serde_json::from_slice::<Body>(body) {
             Ok(body) => Self::of_object(body.error),
-            Err(_) => Self::unknown(status, format!("status {status} without an error of the service"), None),
+            Err(_) => {
+                Self::unknown(status, format!("status {status} without an error body of the service"), None)
+            }
         };
         error.change(|inner| {
             inner.status = Some(status);
@@ -122,7 +134,7 @@ impl Error {
         error
     }
 
-    /// From the data of a stream's `error` event; its status is the one that goes with its code.
+    /// The error of a stream's `error` event, with the status that belongs to its code.
     pub(crate) fn of_event(data: &str) -> Option<Self> {
         let object = serde_json::from_str::<Object>(data).ok()?;
         let status = object.code.parse().ok().map(api::ErrorCode::status);
@@ -150,7 +162,7 @@ impl Error {
         change(Arc::make_mut(&mut self.0));
     }
 
-    /// What went wrong, to match on.
+    /// The code, to match on.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -163,7 +175,7 @@ impl Error {
         self.0.code
     }
 
-    /// The code as the service wrote it, also where this version does not know it.
+    /// The code as the service sent it, even if this version does not know it.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -176,7 +188,7 @@ impl Error {
         &self.0.name
     }
 
-    /// For people: what came and what is allowed.
+    /// The message for people.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -189,7 +201,7 @@ impl Error {
         &self.0.message
     }
 
-    /// The HTTP status; none where nothing was answered.
+    /// The HTTP status; `None` without a response.
     ///
     /// ```
     /// # sandboxd::testing::run(async |_| {
@@ -202,7 +214,8 @@ impl Error {
         self.0.status
     }
 
-    /// More for programs, such as `sandboxId`; empty where there is no more.
+    /// Further data for programs, such as `sandboxId`; often empty. A network error because of an untrusted certificate has the
+    /// `reason` `certificate`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -215,7 +228,7 @@ impl Error {
         &self.0.details
     }
 
-    /// The id under which the service's log knows the request.
+    /// The request id, as it appears in the log of the service.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -240,12 +253,12 @@ impl Error {
     pub fn retryable(&self) -> bool {
         match self.0.code {
             Code::RateLimited | Code::NetworkError => true,
-            Code::Configuration | Code::LocalFile | Code::DiskFull => false,
+            Code::Configuration | Code::InvalidArgument | Code::LocalFile | Code::DiskFull => false,
             _ => self.0.status.is_some_and(|status| status >= 500),
         }
     }
 
-    /// How long the service asks to wait before another try.
+    /// The delay that the service requests before the next attempt.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -258,7 +271,7 @@ impl Error {
         self.0.retry_after
     }
 
-    /// How many times the call had been repeated when it failed like this.
+    /// The number of retries before this failure.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -275,14 +288,14 @@ impl Error {
         self.0.details.get(name).and_then(Value::as_str)
     }
 
-    /// Why the sandbox ended, where the error says that it did.
+    /// Why the sandbox was terminated, if the error says that it was.
     pub(crate) fn terminated(&self) -> Option<&str> {
         let ended = self.0.code == Code::SandboxNotFound && self.detail("state") == Some("terminated");
         if ended { self.detail("reason") } else { None }
     }
 }
 
-/// As the service wrote it; the id helps its operator.
+/// Includes the request id, which the operator can look up in the log.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.0.message, self.0.name)?;

@@ -1,5 +1,4 @@
-//! What the service tells of sandboxes and runs: lists of events as one stream over pages, and what happens from now on. Where a stream
-//! is followed is in `follow.rs`.
+//! Events of sandboxes and runs, as recorded by the service: lists over pages, and live streams (`follow.rs`).
 
 mod pages;
 
@@ -18,7 +17,7 @@ use pages::pages;
 const LARGEST_PAGE: u32 = 100;
 
 impl Client {
-    /// Asks for events of all sandboxes of the account.
+    /// Queries the events of all sandboxes of the account.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -37,7 +36,7 @@ impl Client {
 }
 
 impl Sandbox {
-    /// Asks for its events; also after its end, for as long as the service keeps them.
+    /// Queries the events of this sandbox, also after its termination while the service keeps them.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -54,7 +53,7 @@ impl Sandbox {
     }
 }
 
-/// Events that are being asked for. [`stream`](Self::stream) lists those that are there; [`follow`](Self::follow) goes on with what happens.
+/// A query for events. [`stream`](Self::stream) lists recorded events; [`follow`](Self::follow) delivers new ones.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -78,7 +77,7 @@ pub struct Events {
     page_size: u32,
 }
 
-/// A page, in which there may be what a later version of the service brings.
+/// A page, which may contain event kinds of a newer service.
 #[derive(Deserialize)]
 struct Page {
     data: Vec<Value>,
@@ -100,7 +99,7 @@ impl Events {
         }
     }
 
-    /// Only those of this kind, or of another one that is asked for too.
+    /// Filters by kind. Several filters are alternatives.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -113,7 +112,7 @@ impl Events {
         self.kinds(kind.as_str())
     }
 
-    /// The same by name, or all of a sort, such as `exec.*`.
+    /// Filters by name, or by group, such as `exec.*`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -127,7 +126,7 @@ impl Events {
         self
     }
 
-    /// Only those of this run.
+    /// Filters by run.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -141,7 +140,7 @@ impl Events {
         self
     }
 
-    /// Only those from this time on.
+    /// Returns only events at or after this time.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -155,7 +154,7 @@ impl Events {
         self
     }
 
-    /// Only those before this time.
+    /// Returns only events before this time.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -169,7 +168,7 @@ impl Events {
         self
     }
 
-    /// Only those after this one, for who has seen it.
+    /// Returns only events after this one.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -185,7 +184,7 @@ impl Events {
         self
     }
 
-    /// From the newest to the oldest, where it is the other way round if nothing is said.
+    /// Lists the newest events first. By default the oldest come first.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -200,7 +199,7 @@ impl Events {
         self
     }
 
-    /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
+    /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -215,7 +214,7 @@ impl Events {
         self
     }
 
-    /// One page: what comes after the first `offset`. An event of a kind that this version does not know is left out.
+    /// Returns one page, starting at `offset`. Events of kinds that this version does not know are omitted.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -231,8 +230,8 @@ impl Events {
         Ok(EventList { data, pagination: page.pagination })
     }
 
-    /// All that are there, fetched by pages as they are taken. Oldest first, one that comes meanwhile is the last; newest first, it
-    /// is not among them. None is missing and none comes twice.
+    /// Streams all recorded events, fetching pages on demand. Events recorded meanwhile are included with the oldest first, and not
+    /// with the newest first. No event is missed or repeated.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -251,20 +250,20 @@ impl Events {
         &self.client
     }
 
-    pub(crate) fn place(&self) -> Option<EventId> {
+    pub(crate) fn last_event(&self) -> Option<EventId> {
         self.after
     }
 
-    /// Where it is streamed from.
+    /// The path of the event stream.
     pub(crate) fn live(&self) -> String {
         let (path, query) = (self.path(self.sandbox.is_some()), self.filters(self.sandbox.is_none()));
         format!("{path}?{}", query.trim_start_matches('&'))
     }
 
-    /// What came after `place`, of a sandbox that is gone.
-    pub(crate) fn rest(&self, place: EventId) -> EventStream {
+    /// The recorded events after `last_event`, for a sandbox that is terminated.
+    pub(crate) fn rest(&self, last_event: EventId) -> EventStream {
         let mut rest = self.clone();
-        (rest.after, rest.newest_first) = (Some(place), false);
+        (rest.after, rest.newest_first) = (Some(last_event), false);
         rest.stream()
     }
 

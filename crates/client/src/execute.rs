@@ -1,4 +1,4 @@
-//! Asking for a command: its answer in one piece, or its output as it comes.
+//! Running commands, with buffered or streamed output.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::Result;
+use crate::exec_events::{completed, failed, truncated};
 use crate::ids;
 use crate::millis::ms;
-use crate::notes::{completed, failed, shown};
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::stream::OutputStream;
 use crate::transport::Call;
 
-/// The service's own default.
+/// The default of the service.
 const TIMEOUT_MS: u64 = 60_000;
 
 impl Sandbox {
-    /// A command, a line for bash. `.await` waits for its end, [`Execute::stream`] gives its output as it comes.
+    /// Runs a bash command line. `.await` waits for the end of the command; [`Execute::stream`] streams its output.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -35,7 +35,7 @@ impl Sandbox {
     }
 }
 
-/// A command that is being asked for. `.await` waits for its end; [`stream`](Self::stream) gives its output as it comes.
+/// A command to run. `.await` waits for its end; [`stream`](Self::stream) streams its output.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -47,9 +47,8 @@ impl Sandbox {
 /// # Ok(()) });
 /// ```
 ///
-/// It is sent with an `Idempotency-Key`, and again when its answer was lost: the service then gives the answer of the one
-/// command. With that a dropped future leaves the command running; [`killed_on_drop`](Self::killed_on_drop) has it the other
-/// way round.
+/// The request carries an `Idempotency-Key` and is retried if its response is lost; the service then returns the result of the first
+/// attempt. Therefore the command keeps running if the future is dropped, unless [`killed_on_drop`](Self::killed_on_drop) is set.
 #[must_use = "it is sent by .await or .stream()"]
 pub struct Execute {
     sandbox: Sandbox,
@@ -71,16 +70,16 @@ impl Execute {
         Self { sandbox, body, open_stdin: false, line_ends: false, key: Key::Made }
     }
 
-    /// What was asked for, for whoever asks for it in another way; and the key to send it under.
+    /// The sandbox, the request body and the idempotency key, for the other ways to run it.
     pub(crate) fn into_parts(self) -> (Sandbox, ExecuteBody, String) {
         let key = match self.key {
             Key::Given(key) => key,
-            Key::Made | Key::None => ids::made("key_"),
+            Key::Made | Key::None => ids::random_id("key_"),
         };
         (self.sandbox, self.body, key)
     }
 
-    /// Where it runs, if not in the sandbox's working directory.
+    /// Sets the working directory, by default that of the sandbox.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -94,7 +93,7 @@ impl Execute {
         self
     }
 
-    /// A variable of its environment, over the sandbox's.
+    /// Adds an environment variable, which overrides that of the sandbox.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -108,7 +107,7 @@ impl Execute {
         self
     }
 
-    /// Text for its standard input.
+    /// Sets the text for standard input.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -122,7 +121,7 @@ impl Execute {
         self
     }
 
-    /// After how long it is killed with all that it started; 60 s if nothing is said, 5 minutes at most.
+    /// Kills the command and all its processes after this time: by default 60 s, at most 5 minutes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -137,7 +136,7 @@ impl Execute {
         self
     }
 
-    /// Fails with [`InvalidState`](crate::Code::InvalidState) in a paused sandbox instead of resuming it.
+    /// Fails with [`InvalidState`](crate::Code::InvalidState) if the sandbox is paused, instead of resuming it.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -153,8 +152,8 @@ impl Execute {
         self
     }
 
-    /// Under a key of the caller's: the same command, sent again within a day by whatever process, answers what the first did.
-    /// A stream does not take one.
+    /// Sets the `Idempotency-Key`: a request with the same key within 24 hours, from any process, returns the first result.
+    /// Not available for streams.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -168,7 +167,7 @@ impl Execute {
         self
     }
 
-    /// Sent without a key: the service kills the command when this future is dropped, and a lost answer is an error.
+    /// Sends no idempotency key: the service kills the command when the future is dropped, and a lost response is an error.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -184,8 +183,8 @@ impl Execute {
         self
     }
 
-    /// Its [stream](Self::stream) has lines with the ends that the command wrote: `\n`, `\r\n`, or none where a long line goes on in
-    /// what comes next, and where the output ended without one. Put together they are what it wrote, with U+FFFD for what is no UTF-8.
+    /// Keeps line ends in the [stream](Self::stream): `\n`, `\r\n`, or none for a part of a long line and for a last line without one.
+    /// The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -203,7 +202,7 @@ impl Execute {
         self
     }
 
-    /// Starts it, and answers once the service has. Dropping the stream kills the command.
+    /// Starts the command and returns once it runs. Dropping the stream kills the command.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -225,8 +224,8 @@ impl Execute {
     pub async fn stream(self) -> Result<OutputStream> {
         let what = if self.line_ends { "/execute?lineEnds=true" } else { "/execute" };
         let call = self.call(what, Safety::OnlyUnstarted)?.accept("text/event-stream");
-        let (sandbox, command, line_ends) = (self.sandbox, shown(&self.body.command), self.line_ends);
-        sandbox.note(EventKind::ExecStarted, &[("command", command.clone())]);
+        let (sandbox, command, line_ends) = (self.sandbox, truncated(&self.body.command), self.line_ends);
+        sandbox.record_event(EventKind::ExecStarted, &[("command", command.clone())]);
         match sandbox.stream(call).await {
             Ok(response) => Ok(OutputStream::new(response, line_ends, sandbox, command)),
             Err(error) => Err(failed(&sandbox, command, error)),
@@ -237,13 +236,13 @@ impl Execute {
         let limit = Duration::from_millis(self.body.timeout_ms.unwrap_or(TIMEOUT_MS));
         let transport = self.sandbox.client().transport();
         let call = match &self.key {
-            Key::Made => self.call("/execute", Safety::Command)?.key(&ids::made("key_"))?,
+            Key::Made => self.call("/execute", Safety::Command)?.key(&ids::random_id("key_"))?,
             Key::Given(key) => self.call("/execute", Safety::Command)?.key(key)?,
             Key::None => self.call("/execute", Safety::OnlyUnstarted)?,
         };
         let call = call.timeout(limit.saturating_add(transport.timeout()));
-        let (sandbox, command) = (&self.sandbox, shown(&self.body.command));
-        sandbox.note(EventKind::ExecStarted, &[("command", command.clone())]);
+        let (sandbox, command) = (&self.sandbox, truncated(&self.body.command));
+        sandbox.record_event(EventKind::ExecStarted, &[("command", command.clone())]);
         let result: ExecutionResult = match sandbox.json(call).await {
             Ok(result) => result,
             Err(error) => return Err(failed(sandbox, command, error)),

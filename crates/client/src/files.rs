@@ -1,5 +1,5 @@
-//! The files of a sandbox, seen as its root sees them. Whatever is long is streamed: reading and writing hold a piece at a time, and
-//! listing a page.
+//! Files of a sandbox, accessed as its root user. Contents are streamed, and directories are listed in pages, so memory use is
+//! bounded.
 
 mod archive;
 mod body;
@@ -30,7 +30,7 @@ pub use read::{FileStream, Read};
 pub use write::Write;
 
 impl Sandbox {
-    /// Its files. A path is absolute, or relative to the sandbox's working directory.
+    /// Accesses the files of the sandbox. Paths are absolute, or relative to the working directory of the sandbox.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -64,7 +64,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Fails with [`InvalidState`](crate::Code::InvalidState) in a paused sandbox instead of resuming it.
+    /// Fails with [`InvalidState`](crate::Code::InvalidState) if the sandbox is paused, instead of resuming it.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -81,7 +81,7 @@ impl Files {
         self
     }
 
-    /// What is at a path. A link is told of as a link; [`stat_target`](Self::stat_target) tells of what it leads to.
+    /// Returns the metadata of a path. Does not follow a symbolic link; see [`stat_target`](Self::stat_target).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -96,7 +96,7 @@ impl Files {
         self.ask(Call::get(self.url("/stat", &[("path", path.as_ref())], ""))).await
     }
 
-    /// The same through links.
+    /// Returns the metadata of a path, following symbolic links.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -109,7 +109,7 @@ impl Files {
         self.ask(Call::get(self.url("/stat", &[("path", path.as_ref())], "&follow=true"))).await
     }
 
-    /// Whether something is at a path, be it a link that leads nowhere.
+    /// Whether a path exists. A dangling symbolic link exists.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -123,7 +123,7 @@ impl Files {
         self.ask(call).await.map(|found: FileExists| found.exists)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -137,7 +137,7 @@ impl Files {
         MakeDirectory { files: self.clone(), path: path.as_ref().into(), mode: None, recursive: false }
     }
 
-    /// Moves a file or a directory: `to` is its new path, not the directory to put it in.
+    /// Moves a file or directory to the path `to`, which is not its new parent directory.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -152,7 +152,7 @@ impl Files {
         Move { files: self.clone(), from: from.as_ref().into(), to: to.as_ref().into(), overwrite: false }
     }
 
-    /// Deletes what is at a path, a link and not what it leads to. Answers how many files, directories and links are gone.
+    /// Deletes a path, without following a symbolic link. Returns the number of files, directories and links deleted.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -167,7 +167,7 @@ impl Files {
         Delete { files: self.clone(), path: path.as_ref().into(), recursive: false }
     }
 
-    /// Where an operation on paths is.
+    /// The URL path of an operation.
     fn url(&self, verb: &str, paths: &[(&str, &Path)], more: &str) -> String {
         let mut query = String::new();
         for (name, path) in paths {
@@ -178,30 +178,30 @@ impl Files {
         self.sandbox.path(&format!("/files{verb}{query}{more}{resume}"))
     }
 
-    /// What is not noted in a run.
+    /// Sends a call without recording it in a run.
     async fn ask<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
         self.sandbox.json(call).await.map_err(|error| self.sandbox.failed(error))
     }
 
-    fn note(&self, kind: EventKind, path: &str, more: &[(&str, Value)]) {
+    fn record_event(&self, kind: EventKind, path: &str, more: &[(&str, Value)]) {
         let data = [&[("path", path.into())], more].concat();
-        self.sandbox.note(kind, &data);
+        self.sandbox.record_event(kind, &data);
     }
 
-    fn note_entry(&self, entry: &FileEntry) {
+    fn record_entry(&self, entry: &FileEntry) {
         let size = ("sizeBytes", entry.size_bytes.into());
         let is_directory = ("isDirectory", entry.is_directory.into());
-        self.note(EventKind::FileCreated, &entry.path, &[size, is_directory]);
+        self.record_event(EventKind::FileCreated, &entry.path, &[size, is_directory]);
     }
 
-    /// Tells of an operation that failed.
+    /// Records a failed operation.
     fn failed(&self, operation: &str, path: &Path, error: Error) -> Error {
         let data = [
             ("operation", operation.into()),
             ("code", error.code_name().into()),
             ("message", error.message().into()),
         ];
-        self.note(EventKind::FileError, &path.to_string_lossy(), &data);
+        self.record_event(EventKind::FileError, &path.to_string_lossy(), &data);
         self.sandbox.failed(error)
     }
 }
@@ -227,7 +227,7 @@ awaited! {
     Delete -> u64;
 }
 
-/// A directory that is being made; `.await` does it.
+/// A directory to create; `.await` sends the request.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -246,7 +246,7 @@ pub struct MakeDirectory {
 }
 
 impl MakeDirectory {
-    /// Makes those above it too, and is content with one that is there.
+    /// Creates missing parents too, and succeeds if the directory exists.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -261,7 +261,7 @@ impl MakeDirectory {
         self
     }
 
-    /// Its mode; 0755 if nothing is said.
+    /// Sets the mode, by default 0755.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -282,17 +282,17 @@ impl MakeDirectory {
         let url = self.files.url("/mkdir", &[("path", &self.path)], &more);
         let made = self.files.sandbox.json::<FileEntry>(Call::new(Method::POST, url, safety)).await;
         let entry = made.map_err(|error| self.files.failed("mkdir", &self.path, error))?;
-        self.files.note_entry(&entry);
+        self.files.record_entry(&entry);
         Ok(entry)
     }
 }
 
-/// As a query has it.
+/// The mode as a query parameter.
 fn mode(mode: Option<u32>) -> String {
     mode.map(|mode| format!("&mode={mode:03o}")).unwrap_or_default()
 }
 
-/// A move that is being asked for; `.await` does it.
+/// A move; `.await` sends the request.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -314,7 +314,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Takes the place of a file, or of an empty directory, that is there.
+    /// Replaces an existing file or an empty directory.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -335,13 +335,13 @@ impl Move {
         let call = Call::new(Method::POST, url, Safety::AfterAnswer);
         let moved = self.files.sandbox.json::<FileEntry>(call).await;
         let entry = moved.map_err(|error| self.files.failed("move", &self.from, error))?;
-        self.files.note(EventKind::FileDeleted, &self.from.to_string_lossy(), &[]);
-        self.files.note_entry(&entry);
+        self.files.record_event(EventKind::FileDeleted, &self.from.to_string_lossy(), &[]);
+        self.files.record_entry(&entry);
         Ok(entry)
     }
 }
 
-/// A deletion that is being asked for; `.await` does it.
+/// A deletion; `.await` sends the request.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -359,7 +359,7 @@ pub struct Delete {
 }
 
 impl Delete {
-    /// Deletes a directory with all in it.
+    /// Deletes a directory with its contents.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -380,7 +380,7 @@ impl Delete {
         let gone =
             self.files.sandbox.json::<FileDeleted>(Call::new(Method::DELETE, url, Safety::AfterAnswer)).await;
         let gone = gone.map_err(|error| self.files.failed("delete", &self.path, error))?;
-        self.files.note(EventKind::FileDeleted, &gone.path, &[]);
+        self.files.record_event(EventKind::FileDeleted, &gone.path, &[]);
         Ok(gone.deleted)
     }
 }

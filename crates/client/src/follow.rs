@@ -1,5 +1,5 @@
-//! A stream of events that outlives its connections. The place in it is the last event that was handed out, or what the service said
-//! of the place since; a new connection goes on from there.
+//! An event stream that reconnects. Its position is the last event that was returned, or a later id that the service sent; a new
+//! connection continues after it.
 //!
 //! ```text
 //! connected ──(bytes)──> events ──> connected
@@ -23,19 +23,19 @@ use crate::sse::{Event, Parser};
 use crate::transport::Call;
 use crate::{Code, Error, Result};
 
-/// The service sends a comment every 15 s when nothing happens.
+/// The service sends a comment every 15 s on an idle stream.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
-/// Who ends connections sooner is not come back to at once.
+/// A connection that ends sooner counts as a failure, to avoid reconnecting in a loop.
 const SHORT: Duration = Duration::from_secs(1);
-/// Without one good connection.
+/// Limit for reconnecting without success.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 impl Events {
-    /// What happens from now on, or from [`after`](Self::after) on. Answers when the service is listening, so what happens from here is in it.
+    /// Streams new events, or those after [`after`](Self::after). Returns once the subscription is active, so no later event is missed.
     ///
-    /// Broken off, it connects again by itself, and goes on after the last event that it told: none is missing and none comes
-    /// twice, also when the daemon is killed. The stream of a sandbox ends with the sandbox, that of an account never. It ends
-    /// with an error where coming back is refused, or has failed for five minutes.
+    /// The stream reconnects after failures, including restarts of the daemon, and continues after the last event: none is missed or
+    /// repeated. The stream of a sandbox ends when the sandbox is terminated; that of an account does not end. It ends with an error if
+    /// reconnecting is refused or fails for five minutes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -56,22 +56,22 @@ impl Events {
     }
 }
 
-/// A stream that is followed.
+/// The state of a followed stream.
 struct Following {
     events: Events,
-    place: Option<EventId>,
+    last_event: Option<EventId>,
     stage: Stage,
-    /// Came whole and wait to be handed out.
+    /// Received events that are not yet returned.
     waiting: VecDeque<Event>,
     connected_at: Instant,
-    /// Connections one after the other that broke off at once.
+    /// Consecutive connections that ended early.
     short: u32,
 }
 
 enum Stage {
     Connected(Box<Connection>),
     Broken,
-    /// The sandbox is gone.
+    /// The sandbox is terminated.
     Rest(EventStream),
     Over,
 }
@@ -82,14 +82,14 @@ struct Connection {
 }
 
 impl Following {
-    /// Answers when the service has said where the stream begins: what happens from then on is in it.
+    /// Returns once the service has sent the start position: all later events are delivered.
     async fn begin(events: Events) -> Result<Self> {
-        let place = events.place();
-        let connection = connect(&events, place).await?;
+        let last_event = events.last_event();
+        let connection = connect(&events, last_event).await?;
         let stage = Stage::Connected(Box::new(connection));
         let (waiting, connected_at) = (VecDeque::new(), Instant::now());
-        let mut following = Self { events, place, stage, waiting, connected_at, short: 0 };
-        while following.place.is_none() && following.waiting.is_empty() {
+        let mut following = Self { events, last_event, stage, waiting, connected_at, short: 0 };
+        while following.last_event.is_none() && following.waiting.is_empty() {
             match following.read().await {
                 Ok(true) => {}
                 Ok(false) => return Err(broken_off()),
@@ -99,7 +99,7 @@ impl Following {
         Ok(following)
     }
 
-    /// `None` at its end.
+    /// `None` at the end.
     async fn next(&mut self) -> Result<Option<RuntimeEvent>> {
         loop {
             while let Some(event) = self.waiting.pop_front() {
@@ -127,7 +127,7 @@ impl Following {
         }
     }
 
-    /// An event that was not told yet. What the service ends a stream with decides how it goes on.
+    /// The next event that was not yet returned. The final event of a connection decides how the stream continues.
     fn understood(&mut self, event: &Event) -> Result<Option<RuntimeEvent>> {
         if event.name == "error" {
             let error = Error::of_event(&event.data)
@@ -139,14 +139,14 @@ impl Following {
             return Ok(None);
         }
         let id: Option<EventId> = event.id.as_deref().and_then(|id| id.parse().ok());
-        if id.is_some_and(|id| self.place.is_some_and(|place| id <= place)) {
+        if id.is_some_and(|id| self.last_event.is_some_and(|last_event| id <= last_event)) {
             return Ok(None);
         }
-        self.place = id.or(self.place);
+        self.last_event = id.or(self.last_event);
         Ok(serde_json::from_str(&event.data).ok().and_then(known))
     }
 
-    /// The next bytes of the connection; false at its end.
+    /// Reads from the connection; false at its end.
     async fn read(&mut self) -> Result<bool> {
         let Stage::Connected(connection) = &mut self.stage else { return Ok(false) };
         let frame = timeout(LONGEST_SILENCE, connection.body.frame()).await;
@@ -158,10 +158,10 @@ impl Following {
         if let Some(data) = frame.data_ref() {
             let parsed = connection.parser.push(data, &mut self.waiting);
             parsed.map_err(|error| Error::unknown(200, error.to_string(), None))?;
-            // What waits is told first, and moves the place itself.
+            // Queued events are returned first, and advance the position.
             if self.waiting.is_empty() {
                 let said = connection.parser.last_id().and_then(|id| id.parse().ok());
-                self.place = self.place.max(said);
+                self.last_event = self.last_event.max(said);
             }
         }
         Ok(true)
@@ -176,15 +176,15 @@ impl Following {
             sleep(pause.unwrap_or_default()).await;
         }
         for attempt in 1.. {
-            match connect(&self.events, self.place).await {
+            match connect(&self.events, self.last_event).await {
                 Ok(connection) => {
                     (self.stage, self.connected_at) =
                         (Stage::Connected(Box::new(connection)), Instant::now());
                     return Ok(());
                 }
                 Err(error) if error.code() == Code::SandboxNotFound && error.terminated().is_some() => {
-                    let place = self.place.unwrap_or(EventId(0));
-                    self.stage = Stage::Rest(self.events.rest(place));
+                    let last_event = self.last_event.unwrap_or(EventId(0));
+                    self.stage = Stage::Rest(self.events.rest(last_event));
                     return Ok(());
                 }
                 Err(error) => {
@@ -207,7 +207,7 @@ impl Following {
 }
 
 fn is_passing(error: &Error) -> bool {
-    // What no certificate or URL will ever mend is told at the beginning already.
+    // Permanent failures, such as an untrusted certificate, were reported by the first connection.
     error.retryable()
 }
 
@@ -215,10 +215,10 @@ fn broken_off() -> Error {
     Error::network("the stream of events ended")
 }
 
-async fn connect(events: &Events, place: Option<EventId>) -> Result<Connection> {
+async fn connect(events: &Events, last_event: Option<EventId>) -> Result<Connection> {
     let mut call = Call::get(events.live()).accept("text/event-stream");
-    if let Some(place) = place {
-        call = call.header("last-event-id", &place.to_string())?;
+    if let Some(last_event) = last_event {
+        call = call.header("last-event-id", &last_event.to_string())?;
     }
     let response = events.client().transport().stream(call).await?;
     Ok(Connection { body: response.into_body(), parser: Parser::new() })

@@ -1,17 +1,17 @@
-//! A sandbox that does not outlive a scope.
+//! A sandbox that is terminated at the end of a scope.
 
 use std::ops::Deref;
 use std::time::Duration;
 
 use crate::Result;
-use crate::happenings::Terminated;
+use crate::lifecycle::Terminated;
 use crate::sandbox::Sandbox;
 
-/// How long a drop may take; a service that is not there is no reason to hang.
+/// Limit for a drop, so that an unreachable service does not block it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Sandbox {
-    /// Terminates it when the guard is dropped, be it by an early return or a panic.
+    /// Terminates the sandbox when the returned guard is dropped, also on early return or panic.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -28,9 +28,8 @@ impl Sandbox {
     }
 }
 
-/// Terminates its sandbox when it is dropped, be it by an early return or a panic. A drop cannot wait as async code does, so it
-/// asks from a thread of its own and blocks for as long as that takes, some milliseconds, 10 s at most.
-/// [`terminate`](Self::terminate) does the same without blocking, and tells of its errors.
+/// Terminates its sandbox on drop, also on early return or panic. The drop blocks the thread until the request completes: some
+/// milliseconds, at most 10 s. [`terminate`](Self::terminate) does not block, and returns errors.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -52,7 +51,7 @@ impl Guard {
         Self { handle: sandbox.clone(), sandbox: Some(sandbox) }
     }
 
-    /// Terminates it now, and tells how that went.
+    /// Terminates the sandbox now.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -62,13 +61,13 @@ impl Guard {
     /// # Ok(()) });
     /// ```
     pub async fn terminate(mut self) -> Result<Terminated> {
-        // Still guarded while it waits: whoever drops this future finds the sandbox in its place.
+        // The guard stays armed while the request runs, so dropping this future still terminates the sandbox.
         let end = self.handle.terminate().await;
         self.sandbox = None;
         end
     }
 
-    /// Lets the sandbox live on.
+    /// Disarms the guard and returns the sandbox.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -95,13 +94,13 @@ impl Deref for Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(sandbox) = self.sandbox.take().filter(|sandbox| !sandbox.is_gone()) else { return };
-        // The runtime that this one is dropped in may be busy here, or about to end: neither may keep the sandbox alive.
+        // A separate thread and runtime, because the current runtime may be blocked here or shutting down.
         let asking = std::thread::Builder::new().name("terminate".to_owned()).spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return;
             };
             let apart = Sandbox::new(sandbox.client().apart(), sandbox.id().clone(), None);
-            // What fails here nobody hears; the sandbox's own timeouts end it then.
+            // An error cannot be reported; the timeouts of the sandbox end it then.
             let _ = runtime.block_on(async { tokio::time::timeout(PATIENCE, apart.terminate()).await });
         });
         if let Ok(asking) = asking {

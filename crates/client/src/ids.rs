@@ -1,12 +1,12 @@
-//! Identifiers that the library makes: of runs, of events, and of requests that may be sent again.
+//! Random identifiers for runs and idempotency keys.
 
 use api::ALPHABET;
 use rand::RngExt;
 
 const OPAQUE: usize = 20;
 
-/// An identifier that nobody else makes.
-pub fn made(prefix: &str) -> String {
+/// A unique identifier with a prefix.
+pub fn random_id(prefix: &str) -> String {
     let mut random = rand::rng();
     let opaque = (0..OPAQUE).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())]));
     prefix.chars().chain(opaque).collect()

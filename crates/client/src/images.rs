@@ -1,4 +1,4 @@
-//! The images of a service, and how far it is with those that it fetches.
+//! Images of the service, with the progress of pulls.
 
 use api::{ImageList, ImageView};
 
@@ -9,9 +9,8 @@ use crate::transport::{Call, encoded};
 const LARGEST_PAGE: u64 = 100;
 
 impl Client {
-    /// The images that are on the server, of which a sandbox is made at once, and those that it is fetching; by name. Where a
-    /// create may name any image of a registry, those that are not in the operator's catalogue are not among them; see
-    /// [`image`](Self::image).
+    /// Lists the images on the server and those that it is pulling, sorted by name. If creates may name any image of a registry, images
+    /// outside the operator's catalogue are not listed; see [`image`](Self::image).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -36,7 +35,7 @@ impl Client {
         }
     }
 
-    /// One image, if it is on the server or on its way there.
+    /// Returns one image, if it is on the server or being pulled.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

@@ -1,4 +1,4 @@
-//! The companion library of `sandboxd`: isolated Linux machines from Rust.
+//! A client for `sandboxd`, a service that provides isolated Linux sandboxes.
 //!
 //! ```
 //! # sandboxd::testing::run(async |service| {
@@ -11,19 +11,19 @@
 //! # Ok(()) });
 //! ```
 //!
-//! - [`Client`] is one key's view of a service; [`Client::from_env`] finds both in the environment, or the daemon of this machine.
-//! - [`Sandbox`] is a handle: [`execute`](Sandbox::execute) a command, as one answer or as a [stream](Execute::stream);
+//! - [`Client`] talks to a service with an API key; [`Client::from_env`] takes both from the environment or from the local daemon.
+//! - [`Sandbox`] is a handle: [`execute`](Sandbox::execute) commands, buffered or as a [stream](Execute::stream);
 //!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
-//! - [`detached`](Execute::detached) commands go on by themselves, and a [`terminal`](Sandbox::terminal) too: come back to them
-//!   whenever, also after the service was restarted.
-//! - [`expose`](Sandbox::expose) a port of a sandbox, and reach what listens there at a URL of its own.
-//! - Every call fails with an [`Error`], whose [`Code`] has one variant for each error of the service.
-//! - What may be tried again safely is, twice, with a growing wait. A create or a buffered command carries an
-//!   `Idempotency-Key`, so that a try whose answer was lost does nothing twice.
-//! - [`Sandbox::files`] reads, writes and moves files of any size, and whole directories.
-//! - [`Client::images`] says what is on the server, and how far it is with what it fetches.
-//! - [`Client::events`] and [`Sandbox::events`] list what the service tells, or follow it without a gap.
-//! - A [`Run`] notes what happens, as one stream of [`RuntimeEvent`]s.
+//! - [`detached`](Execute::detached) commands and [`terminal`](Sandbox::terminal)s run without a connection. Attach to them at
+//!   any time, also after a restart of the service.
+//! - [`expose`](Sandbox::expose) makes a port of a sandbox reachable at a URL.
+//! - Every call returns [`Error`] on failure; its [`Code`] has one variant per error of the service.
+//! - Requests that are safe to repeat are retried twice with exponential backoff. Creates and buffered commands carry an
+//!   `Idempotency-Key`, so a retry after a lost response has no second effect.
+//! - [`Sandbox::files`] reads, writes and moves files of any size, and directories.
+//! - [`Client::images`] lists images, with the progress of pulls.
+//! - [`Client::events`] and [`Sandbox::events`] list events or follow them without gaps.
+//! - A [`Run`] records what a program and its sandboxes do as one stream of [`RuntimeEvent`]s.
 
 mod client;
 mod connect;
@@ -31,16 +31,16 @@ mod create;
 mod detached;
 mod error;
 mod events;
+mod exec_events;
 mod execute;
 mod files;
 mod follow;
 mod guard;
-mod happenings;
 mod ids;
 mod images;
+mod lifecycle;
 mod list;
 mod millis;
-mod notes;
 mod payload;
 mod ports;
 mod reattach;
@@ -74,7 +74,7 @@ pub use files::{
     Write,
 };
 pub use guard::Guard;
-pub use happenings::{Failed, Happening, Paused, Resumed, Started, Terminated};
+pub use lifecycle::{Failed, LifecycleEvent, Paused, Resumed, Started, Terminated};
 pub use list::{List, Listing};
 pub use ports::{Expose, TokenFor};
 pub use reattach::Following;

@@ -1,4 +1,4 @@
-//! Lists of sandboxes, page by page or as one stream.
+//! Lists of sandboxes, by page or as one stream.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::transport::{Call, encoded};
 const LARGEST_PAGE: u32 = 100;
 
 impl Client {
-    /// Asks for a list of sandboxes, newest first.
+    /// Lists sandboxes, newest first.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -33,7 +33,7 @@ impl Client {
     }
 }
 
-/// A list that is being asked for.
+/// A query for sandboxes.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -58,7 +58,7 @@ impl List {
         Self { client, state: None, image: None, metadata: BTreeMap::new(), page_size: LARGEST_PAGE }
     }
 
-    /// Only those in this state.
+    /// Filters by state.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -72,7 +72,7 @@ impl List {
         self
     }
 
-    /// Only those of this image.
+    /// Filters by image.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -86,7 +86,7 @@ impl List {
         self
     }
 
-    /// Only those with this tag; of several, all have to fit.
+    /// Filters by tag. A sandbox must match all tags.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -100,7 +100,7 @@ impl List {
         self
     }
 
-    /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
+    /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -115,7 +115,7 @@ impl List {
         self
     }
 
-    /// One page: what comes after the first `offset`.
+    /// Returns one page, starting at `offset`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -129,8 +129,8 @@ impl List {
         self.client.transport().json(Call::get(self.path(offset))).await
     }
 
-    /// All of them, fetched by pages as they are taken. What is made meanwhile pushes others to a later page: none of those
-    /// comes twice.
+    /// Streams all sandboxes, fetching pages on demand. Sandboxes that shift to a later page because others are created are returned
+    /// once.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -172,10 +172,10 @@ impl List {
 
 struct Pages {
     list: List,
-    /// Of the next page; none after the last.
+    /// Offset of the next page; `None` after the last.
     offset: Option<u64>,
     page: VecDeque<SandboxItem>,
-    /// The page before: what was pushed back by newer ones shows up again at the head of the next.
+    /// The previous page, to recognise sandboxes that shifted to the next one.
     last: HashSet<SandboxId>,
 }
 
@@ -183,7 +183,7 @@ impl Pages {
     async fn turn(&mut self, offset: u64) -> Result<()> {
         let page = self.list.page(offset).await?;
         let seen = page.data.len();
-        // A page that is empty and promises more would be asked for for ever.
+        // An empty page that announces more would cause an endless loop.
         let more = page.pagination.has_more && seen > 0;
         self.offset = more.then(|| offset + u64::try_from(seen).unwrap_or(u64::MAX));
         let ids = page.data.iter().map(|item| item.id.clone()).collect();

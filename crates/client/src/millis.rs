@@ -1,4 +1,4 @@
-//! Durations as bodies carry them.
+//! Durations in milliseconds, as in request bodies.
 
 use std::time::Duration;
 

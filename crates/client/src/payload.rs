@@ -1,5 +1,5 @@
-//! What a call sends: nothing, bytes that are there, or bytes that come while they are sent. A piece is asked for when the last one
-//! is on its way, so a body costs no more than a piece, however long it is.
+//! Request bodies: none, bytes in memory, or a stream. A chunk is requested after the previous one was sent, so memory use is one
+//! chunk, whatever the length.
 
 use std::io;
 use std::pin::Pin;
@@ -12,19 +12,19 @@ use futures_util::Stream;
 use futures_util::stream::BoxStream;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// Bytes as they come.
+/// A stream of chunks.
 pub type Pieces = BoxStream<'static, io::Result<Bytes>>;
 
-/// The body of a call, as often as it is sent.
+/// The body of a call, for all attempts.
 #[derive(Clone, Default)]
 pub enum Payload {
     #[default]
     None,
     Whole(Bytes),
-    /// Can be had once: when a try has begun to send it, there is no second one.
+    /// Consumed by the first attempt that sends it; then no retry is possible.
     Once(Arc<Mutex<Option<Pieces>>>),
-    /// Begun anew for each try.
-    Again(Arc<dyn Fn() -> Pieces + Send + Sync>),
+    /// Created anew for each attempt.
+    Repeatable(Arc<dyn Fn() -> Pieces + Send + Sync>),
 }
 
 impl Payload {
@@ -32,33 +32,33 @@ impl Payload {
         Self::Once(Arc::new(Mutex::new(Some(pieces))))
     }
 
-    pub fn again(begin: impl Fn() -> Pieces + Send + Sync + 'static) -> Self {
-        Self::Again(Arc::new(begin))
+    pub fn repeatable(begin: impl Fn() -> Pieces + Send + Sync + 'static) -> Self {
+        Self::Repeatable(Arc::new(begin))
     }
 
     pub fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
 
-    /// Whether it takes as long as whoever makes it.
+    /// Whether sending may be limited by the source.
     pub fn is_streamed(&self) -> bool {
-        matches!(self, Self::Once(_) | Self::Again(_))
+        matches!(self, Self::Once(_) | Self::Repeatable(_))
     }
 
-    /// Whether another try would find it whole.
-    pub fn is_left(&self) -> bool {
+    /// Whether a retry can send the complete body.
+    pub fn can_be_sent(&self) -> bool {
         match self {
             Self::Once(pieces) => pieces.lock().unwrap_or_else(PoisonError::into_inner).is_some(),
             _ => true,
         }
     }
 
-    /// For one try.
+    /// The body of one attempt.
     pub fn body(&self, meter: &Arc<Meter>) -> Outgoing {
         let (whole, source) = match self {
             Self::None => (None, None),
             Self::Whole(bytes) => (Some(bytes.clone()).filter(|bytes| !bytes.is_empty()), None),
-            Self::Once(_) | Self::Again(_) => (None, Some(self.clone())),
+            Self::Once(_) | Self::Repeatable(_) => (None, Some(self.clone())),
         };
         Outgoing { whole, source, pieces: None, meter: Arc::clone(meter) }
     }
@@ -66,13 +66,13 @@ impl Payload {
     fn open(&self) -> Option<Pieces> {
         match self {
             Self::Once(pieces) => pieces.lock().unwrap_or_else(PoisonError::into_inner).take(),
-            Self::Again(begin) => Some(begin()),
+            Self::Repeatable(begin) => Some(begin()),
             Self::None | Self::Whole(_) => None,
         }
     }
 }
 
-/// How far a body has come, for whoever waits for the answer.
+/// Progress of a body, for the timeout of the attempt.
 #[derive(Default)]
 pub struct Meter {
     pieces: AtomicU64,
@@ -81,26 +81,26 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A number that grows with every piece.
+    /// The number of chunks sent.
     pub fn pieces(&self) -> u64 {
         self.pieces.load(Ordering::Relaxed)
     }
 
-    /// Whether the next piece is not there yet: then it is not the service that is slow.
+    /// Whether the source has no data, so that the service is not to blame for the delay.
     pub fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Why the next piece could not be had, where that ended it.
+    /// The error of the source, if it failed.
     pub fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// A body on its way out.
+/// A body that is being sent.
 pub struct Outgoing {
     whole: Option<Bytes>,
-    /// Opened by the first poll: what was never sent can be sent by the next try.
+    /// Opened by the first poll, so that an attempt that never connects does not consume it.
     source: Option<Payload>,
     pieces: Option<Pieces>,
     meter: Arc<Meter>,
@@ -120,7 +120,9 @@ impl Body for Outgoing {
         }
         if let Some(source) = this.source.take() {
             let Some(pieces) = source.open() else {
-                return Poll::Ready(Some(Err(io::Error::other("the content was sent already"))));
+                return Poll::Ready(Some(Err(io::Error::other(
+                    "the content was already consumed by an earlier attempt",
+                ))));
             };
             this.pieces = Some(pieces);
         }

@@ -1,4 +1,4 @@
-//! Ports of a sandbox: letting them be reached from outside, and tokens for those that not everybody may reach.
+//! Exposed ports of a sandbox, and tokens for private ports.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::transport::Call;
 use crate::{Result, ids};
 
 impl Sandbox {
-    /// Lets what listens on a port be reached at a URL of its own; `.await` sends it. Private unless said otherwise: with an API key
-    /// of the account, or a [token](Self::port_token). A port that is exposed already is exposed anew, and its tokens end.
+    /// Exposes a port at a URL; `.await` sends the request. By default the port is private: access requires an API key of the account or
+    /// a [token](Self::port_token). Exposing a port again replaces its settings and revokes its tokens.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -32,7 +32,7 @@ impl Sandbox {
         Expose { sandbox: self.clone(), body, key: None }
     }
 
-    /// The ports that are exposed, by their numbers.
+    /// Lists the exposed ports by number.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -47,11 +47,11 @@ impl Sandbox {
     /// ```
     pub async fn ports(&self) -> Result<Vec<Port>> {
         let call = Call::get(format!("/v1/sandboxes/{}/ports", self.id()));
-        let list: PortList = self.told(call).await?;
+        let list: PortList = self.send(call).await?;
         Ok(list.data)
     }
 
-    /// Closes a port: connections through it are cut, and its tokens end.
+    /// Closes a port: its connections are closed and its tokens revoked.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -64,13 +64,13 @@ impl Sandbox {
     /// ```
     pub async fn close_port(&self, port: u16) -> Result<PortClosed> {
         let path = format!("/v1/sandboxes/{}/ports/{port}", self.id());
-        let closed = self.told(Call::new(Method::DELETE, path, Safety::AfterAnswer)).await?;
-        self.note(EventKind::PortClosed, &[("port", port.into()), ("reason", "request".into())]);
+        let closed = self.send(Call::new(Method::DELETE, path, Safety::AfterAnswer)).await?;
+        self.record_event(EventKind::PortClosed, &[("port", port.into()), ("reason", "request".into())]);
         Ok(closed)
     }
 
-    /// A token for a private port; `.await` sends it. Whoever has it reaches the port for an hour, or as long as
-    /// [`expires_in`](TokenFor::expires_in) says.
+    /// Creates a token for a private port; `.await` sends the request. The token is valid for an hour, unless
+    /// [`expires_in`](TokenFor::expires_in) sets another time.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -88,12 +88,12 @@ impl Sandbox {
         TokenFor { sandbox: self.clone(), port, body: TokenBody::default() }
     }
 
-    async fn told<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
+    async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         self.client().transport().json(call).await.map_err(|error| self.failed(error))
     }
 }
 
-/// A port that is being exposed; `.await` sends it.
+/// A port to expose; `.await` sends the request.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -111,7 +111,7 @@ pub struct Expose {
 }
 
 impl Expose {
-    /// For anybody who has the URL.
+    /// Allows access to anybody who has the URL.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -126,7 +126,7 @@ impl Expose {
         self
     }
 
-    /// Whether traffic resumes the sandbox when it is paused, as it does if nothing is said.
+    /// Sets whether traffic resumes a paused sandbox. The default is true.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -140,7 +140,7 @@ impl Expose {
         self
     }
 
-    /// The `Idempotency-Key`; one is made where none is given, so that a port is exposed once however often the request is sent.
+    /// Sets the `Idempotency-Key`. By default the library generates one for its retries.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -155,16 +155,16 @@ impl Expose {
     }
 
     async fn send(self) -> Result<Port> {
-        let key = self.key.unwrap_or_else(|| ids::made("sbx_"));
+        let key = self.key.unwrap_or_else(|| ids::random_id("sbx_"));
         let path = format!("/v1/sandboxes/{}/ports", self.sandbox.id());
         let call = Call::new(Method::POST, path, Safety::Repeatable).json(&self.body)?.key(&key)?;
-        let port: Port = self.sandbox.told(call).await?;
+        let port: Port = self.sandbox.send(call).await?;
         let data = [
             ("port", port.port.into()),
             ("visibility", port.visibility.as_str().into()),
             ("autoResume", port.auto_resume.into()),
         ];
-        self.sandbox.note(EventKind::PortExposed, &data);
+        self.sandbox.record_event(EventKind::PortExposed, &data);
         Ok(port)
     }
 }
@@ -178,7 +178,7 @@ impl IntoFuture for Expose {
     }
 }
 
-/// A token that is being asked for; `.await` sends it.
+/// A token to create; `.await` sends the request.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -197,7 +197,7 @@ pub struct TokenFor {
 }
 
 impl TokenFor {
-    /// How long it is good for: a second to a week.
+    /// Sets the validity: from a second to a week.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -215,9 +215,9 @@ impl TokenFor {
 
     async fn send(self) -> Result<PortToken> {
         let path = format!("/v1/sandboxes/{}/ports/{}/token", self.sandbox.id(), self.port);
-        // Nothing is kept of a token: another is as good.
+        // Tokens are not stored, so creating another is harmless.
         let call = Call::new(Method::POST, path, Safety::Repeatable).json(&self.body)?;
-        self.sandbox.told(call).await
+        self.sandbox.send(call).await
     }
 }
 

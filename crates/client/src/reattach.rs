@@ -1,4 +1,4 @@
-//! The output of a detached execution as a stream that outlives its connections.
+//! The output of a detached execution as a stream that reconnects.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,15 +14,15 @@ use crate::stream::{Output, Source, understood};
 use crate::transport::Call;
 use crate::{Code, Error, Result};
 
-/// How long a service may be away before that is an error.
+/// Limit for reconnecting without success.
 const LONGEST_AWAY: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// The id of the last event.
+/// The id of the last event, which is the output offset after it.
 const END: &str = "end";
 
-/// A stream of [`Output`], which ends after [`Output::Done`] or the first error. A connection that is lost is made again, for two
-/// minutes without one: it goes on behind the last line that came, so that none is missed and none comes twice.
+/// A stream of [`Output`], which ends after [`Output::Done`] or the first error. It reconnects for up to two minutes after a lost
+/// connection and continues after the last line, so that no line is missed or repeated.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -37,23 +37,23 @@ const END: &str = "end";
 /// ```
 pub struct Following {
     events: BoxStream<'static, Result<Output>>,
-    place: Place,
+    offset: SharedOffset,
 }
 
-type Place = Arc<Mutex<Option<String>>>;
+type SharedOffset = Arc<Mutex<Option<String>>>;
 
 impl Following {
-    pub(crate) fn new(execution: Detached, place: Option<String>, line_ends: bool) -> Self {
-        let place: Place = Arc::new(Mutex::new(place));
-        let begin = State { execution, line_ends, place: Arc::clone(&place), source: None, over: false };
+    pub(crate) fn new(execution: Detached, offset: Option<String>, line_ends: bool) -> Self {
+        let offset: SharedOffset = Arc::new(Mutex::new(offset));
+        let begin = State { execution, line_ends, offset: Arc::clone(&offset), source: None, over: false };
         let events = try_unfold(begin, |mut state| async move {
             let output = state.next().await?;
             Ok(output.map(|output| (output, state)))
         });
-        Self { events: events.boxed(), place }
+        Self { events: events.boxed(), offset }
     }
 
-    /// How far it is, for [`Detached::follow_from`]: behind the line that came last. Nothing before the first.
+    /// The offset after the last line, for [`Detached::follow_from`]; `None` before the first line.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -61,18 +61,18 @@ impl Following {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.start("echo hi").await?.follow();
-    /// assert_eq!(output.place(), None);
+    /// assert_eq!(output.offset(), None);
     /// output.try_next().await?;
-    /// assert_eq!(output.place().as_deref(), Some("3.0"));
+    /// assert_eq!(output.offset().as_deref(), Some("3.0"));
     /// # Ok(()) });
     /// ```
-    pub fn place(&self) -> Option<String> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn offset(&self) -> Option<String> {
+        self.offset.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Detached {
-    /// Its output, line by line from the beginning, and how it ends.
+    /// Streams the output line by line from the beginning, followed by the result.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -87,9 +87,8 @@ impl Detached {
         Following::new(self.clone(), None, false)
     }
 
-    /// As [`follow`](Self::follow), but its lines have the ends that the command wrote: `\n`, `\r\n`, or none where a long line goes on
-    /// in what comes next, and where the output ended without one. Put together they are what it wrote, with U+FFFD for what is no
-    /// UTF-8.
+    /// Like [`follow`](Self::follow), but keeps line ends: `\n`, `\r\n`, or none for a part of a long line and for a last line without
+    /// one. The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -105,7 +104,7 @@ impl Detached {
         Following::new(self.clone(), None, true)
     }
 
-    /// As [`follow`](Self::follow), behind a [place](Following::place) that somebody came to before.
+    /// Like [`follow`](Self::follow), but starts after an [offset](Following::offset).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -115,12 +114,12 @@ impl Detached {
     /// let command = sandbox.start("echo one; echo two").await?;
     /// let mut output = command.follow();
     /// output.try_next().await?;
-    /// let rest: Vec<_> = command.follow_from(output.place().unwrap()).try_collect().await?;
+    /// let rest: Vec<_> = command.follow_from(output.offset().unwrap()).try_collect().await?;
     /// assert_eq!(rest[0], sandboxd_client::Output::Stdout("two".into()));
     /// # Ok(()) });
     /// ```
-    pub fn follow_from(&self, place: impl Into<String>) -> Following {
-        Following::new(self.clone(), Some(place.into()), false)
+    pub fn follow_from(&self, offset: impl Into<String>) -> Following {
+        Following::new(self.clone(), Some(offset.into()), false)
     }
 }
 
@@ -135,7 +134,7 @@ impl Stream for Following {
 struct State {
     execution: Detached,
     line_ends: bool,
-    place: Place,
+    offset: SharedOffset,
     source: Option<Source>,
     over: bool,
 }
@@ -173,24 +172,24 @@ impl State {
             let event = source.next().await?;
             let event = event.ok_or_else(|| Error::network("the stream ended before the execution did"))?;
             let id = event.id.clone();
-            // An error that will pass tells of no output: the place stays.
+            // A temporary error carries no output, so the offset is unchanged.
             let Some(output) = understood(event, self.line_ends)? else { continue };
             self.over = matches!(output, Output::Done(_));
-            *self.place.lock().unwrap_or_else(PoisonError::into_inner) = id;
+            *self.offset.lock().unwrap_or_else(PoisonError::into_inner) = id;
             return Ok(Some(output));
         }
     }
 
-    /// Nothing where there is no more.
+    /// `None` if there is no more output.
     async fn open(&mut self) -> Result<Option<Source>> {
-        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let what = if self.line_ends { "/output?lineEnds=true" } else { "/output" };
         let mut call = Call::get(self.execution.path(what)).accept("text/event-stream");
-        if let Some(place) = &place {
-            call = call.after(place)?;
+        if let Some(offset) = &offset {
+            call = call.after(offset)?;
         }
         let response = self.execution.sandbox().client().transport().stream(call).await?;
-        if place.as_deref() == Some(END) && response.status().as_u16() == 204 {
+        if offset.as_deref() == Some(END) && response.status().as_u16() == 204 {
             self.over = true;
             return Ok(None);
         }
@@ -198,48 +197,10 @@ impl State {
     }
 }
 
-/// Whether it may work again in a while: the execution goes on without us.
+/// Whether the error is temporary, so that reconnecting may succeed.
 pub fn passes(error: &Error) -> bool {
     matches!(
         error.code(),
         Code::NetworkError | Code::ResourceExhausted | Code::RateLimited | Code::InternalError
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::TryStreamExt;
-
-    use super::*;
-    use crate::fixture::{Fixture, Trouble};
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_lost_connection_is_made_again_behind_the_last_line() {
-        let fixture = Fixture::start().unwrap();
-        let client = fixture.builder().retries(0).build().unwrap();
-        let command = client.create("img").await.unwrap().start("echo one; echo two; exit 4").await.unwrap();
-        let mut output = command.follow();
-        fixture.trouble(Trouble::LostAnswer);
-        fixture.trouble(Trouble::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 });
-        assert_eq!(output.try_next().await.unwrap(), Some(Output::Stdout("one".into())));
-        let place = output.place().unwrap();
-        let mut rest = command.follow_from(place.as_str());
-        fixture.trouble(Trouble::LostAnswer);
-        assert_eq!(rest.try_next().await.unwrap(), Some(Output::Stdout("two".into())));
-        let last = fixture.seen().pop().unwrap();
-        assert_eq!(last.headers["last-event-id"], place.as_str());
-        let Some(Output::Done(done)) = rest.try_next().await.unwrap() else { panic!() };
-        assert_eq!((done.exit_code, rest.try_next().await.unwrap()), (Some(4), None));
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn what_does_not_pass_is_an_error_at_once() {
-        let fixture = Fixture::start().unwrap();
-        let client = fixture.client().unwrap();
-        let sandbox = client.create("img").await.unwrap();
-        let nobody = sandbox.execution("ex_00000000000000000000").unwrap();
-        let error = nobody.follow().try_next().await.unwrap_err();
-        assert_eq!(error.code(), Code::ExecutionNotFound);
-        assert_eq!(nobody.attach().await.map(drop).unwrap_err().code(), Code::ExecutionNotFound);
-    }
 }

@@ -1,4 +1,4 @@
-//! Whether a call that failed may be sent again, and when. Pure: the transport brings what happened and a random number.
+//! Retry rules: whether and when a failed call is retried. Pure functions; the transport passes the fault and a random number.
 
 use std::time::Duration;
 
@@ -8,29 +8,28 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const GROWTH: u32 = 4;
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// What sending a call twice may do.
+/// What a second attempt may cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Safety {
-    /// Nothing that once would not have done: reading, terminating, and what carries an `Idempotency-Key` that is kept with
-    /// its effect.
+    /// Nothing beyond the first: reads, terminating, and requests whose `Idempotency-Key` is stored together with their effect.
     Repeatable,
-    /// A command under an `Idempotency-Key`: a second try waits for the first and gets its answer. But 500 and 502 are not
-    /// kept, and the command may have run.
+    /// A command with an `Idempotency-Key`: a retry waits for the first attempt and returns its result. But responses 500 and 502 are not
+    /// stored, and the command may have run.
     Command,
-    /// Harmless after an answer that says it failed; after a lost one the state may have changed twice meanwhile.
+    /// Safe after an error response; after a lost response the state may have changed meanwhile.
     AfterAnswer,
-    /// Only where it certainly did not begin.
+    /// Safe only if the first attempt did not start.
     OnlyUnstarted,
 }
 
-/// How a try failed.
+/// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// There was no connection to send it on.
+    /// No connection was established.
     NotSent,
-    /// Sent, perhaps in part, and not answered.
+    /// Sent, perhaps partially, without a response.
     Lost,
-    /// What was to be sent could not be had.
+    /// The source of the body failed.
     NoContent,
     Answered {
         status: u16,
@@ -38,23 +37,23 @@ pub enum Fault {
     },
 }
 
-/// How much is tried.
+/// Limits of retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     pub retries: u32,
-    /// The longest wait that a service may ask for; past it the caller decides.
+    /// The longest `Retry-After` to wait for; beyond it the caller gets the error.
     pub patience: Duration,
 }
 
-/// Whether the call may be sent again after this.
+/// Whether the call may be retried.
 pub fn may_repeat(safety: Safety, fault: Fault) -> bool {
     match fault {
         Fault::NotSent => true,
         Fault::NoContent => false,
         Fault::Lost => matches!(safety, Safety::Repeatable | Safety::Command),
-        // Refused before anything was done.
+        // Rejected before it had any effect.
         Fault::Answered { code: Code::RateLimited | Code::ResourceExhausted, .. } => true,
-        // It does not empty itself.
+        // A full disk stays full.
         Fault::Answered { code: Code::DiskFull, .. } => false,
         Fault::Answered { status, .. } => {
             status >= 500 && matches!(safety, Safety::Repeatable | Safety::AfterAnswer)
@@ -62,13 +61,13 @@ pub fn may_repeat(safety: Safety, fault: Fault) -> bool {
     }
 }
 
-/// How long to wait before try number `next` (the first repeat is 1); `None` to give up. `random` is from 0 to 1.
+/// The delay before retry number `next`, starting with 1; `None` to give up. `random` is between 0 and 1.
 pub fn wait(policy: Policy, next: u32, retry_after: Option<Duration>, random: f64) -> Option<Duration> {
     if next > policy.retries {
         return None;
     }
     let grown = FIRST_WAIT.saturating_mul(GROWTH.saturating_pow(next - 1)).min(LONGEST_WAIT);
-    // Half of it is by chance, so that clients that failed together do not come back together.
+    // Jitter, so that clients that failed together do not retry together.
     let own = grown.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0);
     match retry_after {
         Some(asked) if asked > policy.patience => None,

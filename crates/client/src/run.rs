@@ -1,12 +1,11 @@
-//! The runtime library: what a program and its sandboxes do, as one stream of events under one id (2.10 and 6.3 of the
-//! specification), to handlers, to files, and to the service.
+//! Runs: what a program and its sandboxes do, as one stream of events with a common run id, for handlers, files and the service.
 //!
-//! An event is told in the task that makes it, and is in the file before the call goes on. A file that cannot be written to
-//! stops nothing: the first fault is kept for [`Run::finish`]; that of posting to the service for [`Run::delivered`].
+//! Handlers are called in the task that records the event, and the event is written to the file before the call returns. Errors do not
+//! interrupt the program: [`Run::finish`] returns the first file error, and [`Run::delivered`] the first upload error.
 
 mod cost;
-mod mailer;
-mod postman;
+mod upload_queue;
+mod uploader;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,16 +19,16 @@ use serde_json::{Map, Value, json};
 
 pub use cost::LlmCost;
 
-use crate::ids::made;
+use crate::ids::random_id;
 use crate::millis::ms;
 use crate::transport::{Call, Transport};
 use crate::{Error, Result};
-use mailer::Mailer;
+use upload_queue::UploadQueue;
 
-/// The last number that an event of this process has got.
+/// The last event number of this process.
 static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
-/// One run of a program: an id, and those who are told its events. Clones are the same run.
+/// A run of a program: an id and the receivers of its events. Clones share both.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -60,16 +59,16 @@ pub struct Run {
 struct Inner {
     id: String,
     sinks: Mutex<Vec<Sink>>,
-    fault: Mutex<Option<io::Error>>,
-    /// Of what did not even get into the line to the service.
+    file_error: Mutex<Option<io::Error>>,
+    /// The first error of an event that did not enter the upload queue.
     unsent: Mutex<Option<Error>>,
 }
 
 #[derive(Clone)]
 enum Sink {
     Handler(Arc<dyn Fn(&RuntimeEvent) + Send + Sync>),
-    Lines(Arc<Mutex<File>>),
-    Service(Mailer),
+    File(Arc<Mutex<File>>),
+    Service(UploadQueue),
 }
 
 impl Run {
@@ -80,21 +79,20 @@ impl Run {
     /// ```
     #[expect(clippy::new_without_default, reason = "each has an id of its own, which a default would hide")]
     pub fn new() -> Self {
-        Self::with_id(made("run_"))
+        Self::with_id(random_id("run_"))
     }
 
-    /// A run that has its id from elsewhere: 1 to 128 visible ASCII characters. With another id the calls of its sandboxes
-    /// are errors.
+    /// A run with the given id: 1 to 128 visible ASCII characters. Calls of sandboxes of a run with an invalid id fail.
     ///
     /// ```
     /// assert_eq!(sandboxd_client::Run::with_id("nightly-17").id(), "nightly-17");
     /// ```
     pub fn with_id(id: impl Into<String>) -> Self {
-        let (sinks, fault, unsent) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { id: id.into(), sinks, fault, unsent }) }
+        let (sinks, file_error, unsent) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { id: id.into(), sinks, file_error, unsent }) }
     }
 
-    /// The `runId` of its events.
+    /// The `runId` of the events.
     ///
     /// ```
     /// assert_eq!(sandboxd_client::Run::with_id("a").id(), "a");
@@ -103,7 +101,7 @@ impl Run {
         &self.inner.id
     }
 
-    /// Calls `handler` with every event from now on, in the task that makes it.
+    /// Calls `handler` for every later event, in the task that records it.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -118,7 +116,7 @@ impl Run {
         self
     }
 
-    /// Appends every event from now on to a file, a line of JSON each. The file is made if it is not there.
+    /// Appends every later event to a file, as one line of JSON. Creates the file if necessary.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -129,18 +127,18 @@ impl Run {
     /// ```
     pub fn to_file(self, path: impl AsRef<Path>) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
-        self.add(Sink::Lines(Arc::new(Mutex::new(file))));
+        self.add(Sink::File(Arc::new(Mutex::new(file))));
         Ok(self)
     }
 
-    /// Posts to the events at `path`; see [`Run::to_service`].
-    pub(crate) fn posting(self, transport: Transport, path: String) -> Self {
-        self.add(Sink::Service(Mailer::begin(transport, path)));
+    /// Uploads to the events at `path`; see [`Run::to_service`].
+    pub(crate) fn uploading_to(self, transport: Transport, path: String) -> Self {
+        self.add(Sink::Service(UploadQueue::start(transport, path)));
         self
     }
 
-    /// Waits until the service keeps all events that were to be posted so far, and tells the first fault of that. Nothing is gathered
-    /// for longer then. Where the service refuses them for their rate, that takes as long as it asks for, 5 minutes at most.
+    /// Waits until all events so far are uploaded, and returns the first upload error. The current batch is sent at once. If the service
+    /// limits the rate, this takes up to 5 minutes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -154,20 +152,19 @@ impl Run {
     pub async fn delivered(&self) -> Result<()> {
         let mut result = Ok(());
         for sink in self.sinks() {
-            if let Sink::Service(mailer) = sink {
-                result = result.and(mailer.sent().await);
+            if let Sink::Service(queue) = sink {
+                result = result.and(queue.flush().await);
             }
         }
         let unsent = self.inner.unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
         result.and(unsent.map_or(Ok(()), Err))
     }
 
-    /// The same call as part of this run, for the service.
-    pub(crate) fn named(&self, call: Call) -> Result<Call> {
+    /// Adds the run id to a call.
+    pub(crate) fn with_run_id(&self, call: Call) -> Result<Call> {
         let id: std::result::Result<RunId, _> = self.inner.id.parse();
-        let id = id.map_err(|why| {
-            Error::configuration(format!("the run {:?} is none that a service keeps: {why}", self.inner.id))
-        })?;
+        let id =
+            id.map_err(|why| Error::configuration(format!("invalid run id {:?}: {why}", self.inner.id)))?;
         call.header("x-run-id", id.as_str())
     }
 
@@ -179,7 +176,7 @@ impl Run {
         self.inner.sinks.lock().unwrap_or_else(PoisonError::into_inner).push(sink);
     }
 
-    /// What a model thought.
+    /// Records a thought of a model.
     ///
     /// ```
     /// sandboxd_client::Run::new().thinking("the import is missing");
@@ -188,7 +185,7 @@ impl Run {
         self.agent(EventKind::AgentThinking, json!({ "text": text }));
     }
 
-    /// A tool that a model called, and with what.
+    /// Records a tool call with its arguments.
     ///
     /// ```
     /// sandboxd_client::Run::new().tool_call("read_file", serde_json::json!({"path": "a.py"}));
@@ -197,7 +194,7 @@ impl Run {
         self.agent(EventKind::AgentToolCall, json!({ "tool": tool, "arguments": arguments.into() }));
     }
 
-    /// What the tool answered.
+    /// Records the result of a tool call.
     ///
     /// ```
     /// sandboxd_client::Run::new().tool_result("read_file", "import os");
@@ -206,7 +203,7 @@ impl Run {
         self.agent(EventKind::AgentToolResult, json!({ "tool": tool, "result": result.into() }));
     }
 
-    /// What went wrong in the agent itself.
+    /// Records an error of the agent.
     ///
     /// ```
     /// sandboxd_client::Run::new().agent_error("the model answered no JSON");
@@ -215,7 +212,7 @@ impl Run {
         self.agent(EventKind::AgentError, json!({ "message": message }));
     }
 
-    /// What an answer of a model cost.
+    /// Records the cost of a model response.
     ///
     /// ```
     /// use sandboxd_client::{LlmCost, Run};
@@ -223,7 +220,7 @@ impl Run {
     /// Run::new().llm_cost(&cost);
     /// ```
     pub fn llm_cost(&self, cost: &LlmCost) {
-        // Its fields are numbers and texts, which JSON has.
+        // Serializing numbers and strings cannot fail.
         self.agent(EventKind::CostLlm, serde_json::to_value(cost).unwrap_or_default());
     }
 
@@ -232,7 +229,7 @@ impl Run {
         self.record(kind, None, data);
     }
 
-    /// Any event, with data of the caller's.
+    /// Records any event.
     ///
     /// ```
     /// use sandboxd_client::{EventKind, Run};
@@ -257,17 +254,18 @@ impl Run {
         };
         for sink in &self.sinks() {
             match sink {
-                Sink::Service(mailer) => {
-                    if let Some(error) = mailer.post(&event) {
+                Sink::Service(queue) => {
+                    if let Some(error) = queue.push(&event) {
                         let mut unsent = self.inner.unsent.lock().unwrap_or_else(PoisonError::into_inner);
                         unsent.get_or_insert(error);
                     }
                 }
                 Sink::Handler(handler) => handler(&event),
-                Sink::Lines(file) => {
+                Sink::File(file) => {
                     if let Err(error) = write_line(file, &event) {
-                        let mut fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
-                        fault.get_or_insert(error);
+                        let mut file_error =
+                            self.inner.file_error.lock().unwrap_or_else(PoisonError::into_inner);
+                        file_error.get_or_insert(error);
                     }
                 }
             }
@@ -275,7 +273,7 @@ impl Run {
         event
     }
 
-    /// Sees to it that the files are on disk, and tells the first fault of writing to them.
+    /// Syncs the files to disk and returns the first error of writing them.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -283,11 +281,11 @@ impl Run {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn finish(&self) -> io::Result<()> {
-        if let Some(fault) = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(fault);
+        if let Some(error) = self.inner.file_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
         }
         for sink in &self.sinks() {
-            if let Sink::Lines(file) = sink {
+            if let Sink::File(file) = sink {
                 file.lock().unwrap_or_else(PoisonError::into_inner).sync_all()?;
             }
         }
@@ -295,7 +293,7 @@ impl Run {
     }
 }
 
-/// The time in µs, or one more than the last: ids of a run grow, also over several processes of it, and have the 16 digits of the
+/// The time in µs, or one more than the last id: ids increase, also across processes of a run, and have the 16 digits of the
 /// service's own until the year 2286.
 fn next_id(now_us: u64) -> EventId {
     let next = |last: u64| Some(now_us.max(last + 1));
@@ -303,7 +301,7 @@ fn next_id(now_us: u64) -> EventId {
     EventId(last.map_or(now_us, |last| now_us.max(last + 1)))
 }
 
-/// One write, so that lines of several processes do not mix.
+/// One write per line, so that lines of several processes do not mix.
 fn write_line(file: &Mutex<File>, event: &RuntimeEvent) -> io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');

@@ -10,7 +10,7 @@ use hyper::{Method, Response};
 use serde_json::{Map, Value};
 
 use crate::client::Client;
-use crate::happenings::{Failed, Handlers, Happening, Paused, Resumed, Terminated};
+use crate::lifecycle::{Failed, Handlers, LifecycleEvent, Paused, Resumed, Terminated};
 use crate::retry::Safety;
 use crate::run::Run;
 use crate::transport::Call;
@@ -19,7 +19,7 @@ use crate::{Error, Result};
 const DELETED: &str = "deleted";
 
 impl Client {
-    /// A sandbox that is there, with what the service says of it.
+    /// Returns a sandbox with its current state.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -35,7 +35,7 @@ impl Client {
         Ok(sandbox)
     }
 
-    /// A handle for a sandbox, without asking whether there is one.
+    /// A handle for a sandbox. Sends no request, so the sandbox need not exist.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -46,13 +46,14 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn sandbox(&self, id: &str) -> Result<Sandbox> {
-        let id: SandboxId =
-            id.parse().map_err(|why| Error::configuration(format!("{id:?} is no sandbox: {why}")))?;
+        let id: SandboxId = id
+            .parse()
+            .map_err(|why| Error::argument("sandboxId", format!("{id:?} is not a sandbox id: {why}")))?;
         Ok(Sandbox::new(self.clone(), id, None))
     }
 }
 
-/// A handle for one sandbox. Clones are the same handle. Dropping it does nothing to the sandbox; see
+/// A handle for one sandbox. Dropping it does not affect the sandbox; see
 /// [`terminate_on_drop`](Self::terminate_on_drop).
 ///
 /// ```
@@ -95,7 +96,7 @@ impl Sandbox {
         Self { inner: Arc::new(Inner { client, id, known, handlers, run, gone }) }
     }
 
-    /// Its identifier.
+    /// The identifier.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -108,7 +109,7 @@ impl Sandbox {
         &self.inner.id
     }
 
-    /// What the service said of it last, through create, get or [`refresh`](Self::refresh). Nothing is asked.
+    /// The state as of the last create, get or [`refresh`](Self::refresh). Sends no request.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -121,7 +122,7 @@ impl Sandbox {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks the service what it says now.
+    /// Fetches the current state.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -141,24 +142,24 @@ impl Sandbox {
         self.json(Call::get(self.path(""))).await
     }
 
-    /// Below the sandbox; what follows begins with a slash, or there is nothing.
+    /// The URL path of the sandbox with a suffix, which is empty or starts with a slash.
     pub(crate) fn path(&self, rest: &str) -> String {
         format!("/v1/sandboxes/{}{rest}", self.inner.id)
     }
 
-    /// A call about this sandbox, as every one is sent: with the run that it belongs to.
+    /// Sends a call about this sandbox, with the id of its run.
     pub(crate) async fn json<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
         self.inner.client.transport().json(self.in_run(call)?).await
     }
 
-    /// The same for an answer that is read as it comes.
+    /// The same for a streamed response.
     pub(crate) async fn stream(&self, call: Call) -> Result<Response<Incoming>> {
         self.inner.client.transport().stream(self.in_run(call)?).await
     }
 
     fn in_run(&self, call: Call) -> Result<Call> {
         match self.run() {
-            Some(run) => run.named(call),
+            Some(run) => run.with_run_id(call),
             None => Ok(call),
         }
     }
@@ -167,7 +168,7 @@ impl Sandbox {
         self.inner.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops all its processes where they are.
+    /// Pauses the sandbox: freezes all its processes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -180,12 +181,12 @@ impl Sandbox {
     pub async fn pause(&self) -> Result<PauseResult> {
         let paused: PauseResult = self.order("pause").await?;
         let runtime_duration_ms = paused.runtime_duration_ms;
-        self.note(EventKind::SandboxPaused, &[("runtimeDurationMs", runtime_duration_ms.into())]);
+        self.record_event(EventKind::SandboxPaused, &[("runtimeDurationMs", runtime_duration_ms.into())]);
         self.tell(&Paused { runtime_duration_ms });
         Ok(paused)
     }
 
-    /// Lets them go on. A command does this by itself.
+    /// Resumes the sandbox. Commands resume it automatically.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -199,7 +200,7 @@ impl Sandbox {
     pub async fn resume(&self) -> Result<ResumeResult> {
         let resumed: ResumeResult = self.order("resume").await?;
         let paused_duration_ms = resumed.paused_duration_ms;
-        self.note(EventKind::SandboxResumed, &[("pausedDurationMs", paused_duration_ms.into())]);
+        self.record_event(EventKind::SandboxResumed, &[("pausedDurationMs", paused_duration_ms.into())]);
         self.tell(&Resumed { paused_duration_ms });
         Ok(resumed)
     }
@@ -209,8 +210,8 @@ impl Sandbox {
         self.json(call).await.map_err(|error| self.failed(error))
     }
 
-    /// Ends it. Its processes, files and disk are gone. When the answer of a first try was lost and a second one finds that it
-    /// worked, that is a success too; how long it ran is then not known.
+    /// Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
+    /// terminated, the call succeeds; its running time is then unknown.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -234,8 +235,8 @@ impl Sandbox {
         Ok(end)
     }
 
-    /// Calls `handler` whenever something happens to the sandbox that this handle or a clone of it does or learns. The type of
-    /// its argument says what: [`Started`](crate::Started), [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
+    /// Calls `handler` on each lifecycle event that this handle or a clone causes or observes. The type of the argument selects the
+    /// event: [`Started`](crate::Started), [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -247,11 +248,11 @@ impl Sandbox {
     /// sandbox.terminate().await?;
     /// # Ok(()) });
     /// ```
-    pub fn on<H: Happening>(&self, handler: impl Fn(&H) + Send + Sync + 'static) {
+    pub fn on<H: LifecycleEvent>(&self, handler: impl Fn(&H) + Send + Sync + 'static) {
         self.inner.handlers.add(handler);
     }
 
-    /// Notes in `run` what this handle and its clones do from now on.
+    /// Records what this handle and its clones do in `run`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -276,11 +277,11 @@ impl Sandbox {
         self.inner.gone.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn tell<H: Happening>(&self, happening: &H) {
-        self.inner.handlers.tell(happening);
+    pub(crate) fn tell<E: LifecycleEvent>(&self, event: &E) {
+        self.inner.handlers.tell(event);
     }
 
-    pub(crate) fn note(&self, kind: EventKind, data: &[(&str, Value)]) {
+    pub(crate) fn record_event(&self, kind: EventKind, data: &[(&str, Value)]) {
         if let Some(run) = self.run() {
             let data: Map<String, Value> =
                 data.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
@@ -288,7 +289,7 @@ impl Sandbox {
         }
     }
 
-    /// Tells of a failed call, and of the sandbox's end where the error says that.
+    /// Reports a failed call, and the termination of the sandbox if the error reveals it.
     pub(crate) fn failed(&self, error: Error) -> Error {
         if let Some(reason) = error.terminated() {
             self.ended(&Terminated {
@@ -297,7 +298,7 @@ impl Sandbox {
                 terminated_at: None,
             });
         }
-        self.note(
+        self.record_event(
             EventKind::SandboxError,
             &[
                 ("code", error.code_name().into()),
@@ -309,21 +310,21 @@ impl Sandbox {
         error
     }
 
-    /// Told once.
+    /// Reported once.
     fn ended(&self, end: &Terminated) {
         if !self.inner.gone.swap(true, Ordering::Relaxed) {
             let data =
                 [("reason", end.reason.as_str().into()), ("totalRuntimeMs", end.total_runtime_ms.into())];
-            self.note(EventKind::SandboxTerminated, &data);
+            self.record_event(EventKind::SandboxTerminated, &data);
             self.tell(end);
         }
     }
 }
 
 impl Run {
-    /// Posts what the program says of itself from now on (`agent.*` and `cost.llm`) to the events of a sandbox, where it is listed
-    /// and streamed with what the service itself tells of this run. Has to be called within a Tokio runtime, and holds up
-    /// nobody: what is said within 2 s goes together, and [`delivered`](Self::delivered) waits until all is there.
+    /// Uploads `agent.*` and `cost.llm` events to the events of a sandbox, where they are listed together with those that the service
+    /// records for this run. Must be called within a Tokio runtime. Does not block: events of 2 s are sent in one batch, and
+    /// [`delivered`](Self::delivered) waits until all are stored.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -342,7 +343,7 @@ impl Run {
     /// ```
     #[must_use]
     pub fn to_service(self, sandbox: &Sandbox) -> Self {
-        self.posting(sandbox.client().transport().clone(), sandbox.path("/events"))
+        self.uploading_to(sandbox.client().transport().clone(), sandbox.path("/events"))
     }
 }
 

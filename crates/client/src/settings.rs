@@ -1,11 +1,11 @@
-//! How a client is set up: in code, from the environment, or by what the daemon of this machine leaves for its owner.
+//! Client settings: from code, from the environment, or from the files of the local daemon.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 
-use crate::connect::{Connector, Place};
+use crate::connect::{Connector, ServiceUrl};
 use crate::retry::Policy;
 use crate::transport::Transport;
 use crate::trust::Trust;
@@ -20,7 +20,7 @@ const RETRIES: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// As the environment says, else the daemon of this machine: see [`ClientBuilder::from_env`].
+    /// A client with the settings of the environment, or of the local daemon; see [`ClientBuilder::from_env`].
     ///
     /// ```no_run
     /// let client = sandboxd_client::Client::from_env()?;
@@ -30,7 +30,7 @@ impl Client {
         ClientBuilder::from_env().build()
     }
 
-    /// A client that is set up in code.
+    /// Starts to build a client.
     ///
     /// ```
     /// let client = sandboxd_client::Client::builder().url("http://127.0.0.1:8080").key("sk_…").build();
@@ -41,7 +41,7 @@ impl Client {
     }
 }
 
-/// A client that is being set up. What is not said is as with [`Client::from_env`].
+/// Builds a client. Settings that are not given have the defaults of [`Client::from_env`].
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -96,8 +96,8 @@ impl ClientBuilder {
         }
     }
 
-    /// What the environment says: `SANDBOXD_URL`, `SANDBOXD_API_KEY`, `SANDBOXD_CERTIFICATE` (a file in PEM to trust), and
-    /// `SANDBOXD_DATA_DIR`, where the daemon of this machine keeps its key.
+    /// Reads the environment: `SANDBOXD_URL`, `SANDBOXD_API_KEY`, `SANDBOXD_CERTIFICATE` (a PEM file to trust), and
+    /// `SANDBOXD_DATA_DIR`, the data directory of the local daemon, which contains its key.
     ///
     /// ```
     /// let builder = sandboxd_client::ClientBuilder::from_env().retries(5);
@@ -115,7 +115,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Where the service is. Plain `http://` is taken for this machine alone.
+    /// Sets the URL of the service. Plain `http://` is accepted for this machine only.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().url("https://sandboxes.example.com");
@@ -125,7 +125,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The API key.
+    /// Sets the API key.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().key("sk_…");
@@ -136,7 +136,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Trust the certificates in this file in PEM and no others: an authority's, or the one that the service made for itself.
+    /// Trusts only the certificates in this PEM file: an authority's, or the self-signed one of the service.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().certificate_file("/etc/ssl/sandboxes.pem");
@@ -146,7 +146,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Trust these certificates in PEM and no others.
+    /// Trusts only these PEM certificates.
     ///
     /// ```
     /// let error = sandboxd_client::Client::builder().certificate_pem("not PEM").build().unwrap_err();
@@ -157,8 +157,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Trust the one certificate with this fingerprint, whatever names it is for. A service renews the one that it made for
-    /// itself once a year.
+    /// Trusts only the certificate with this fingerprint, whatever names it has. A service renews its self-signed certificate once a
+    /// year.
     ///
     /// ```
     /// let fingerprint = "ab".repeat(32).parse()?;
@@ -170,7 +170,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Trust the authorities of this machine, also for an address on it.
+    /// Trusts the certificate authorities of this machine, also for local addresses.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().url("https://localhost:8443").system_certificates();
@@ -180,7 +180,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Where the daemon of this machine keeps its key and certificate, if not in `/var/lib/sandboxd`.
+    /// Sets the data directory of the local daemon, by default `/var/lib/sandboxd`.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().local_data_dir("/srv/sandboxd");
@@ -190,8 +190,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long one try of a request may take, 30 s if nothing is said. A stream may go on longer, and a buffered command
-    /// has its own time besides.
+    /// Sets the timeout of one attempt, by default 30 s. It does not apply to established streams; the time limit of a buffered command
+    /// is added.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().timeout(std::time::Duration::from_secs(60));
@@ -201,7 +201,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a request is sent again where that is safe: 2 times if nothing is said.
+    /// Sets the number of retries of safe requests, by default 2.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().retries(0);
@@ -211,8 +211,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest `Retry-After` that is waited for before a request is sent again: 10 s if nothing is said. Where the service
-    /// asks for more, the error comes at once, and says so.
+    /// Sets the longest `Retry-After` that a retry waits for, by default 10 s. If the service asks for more, the call returns the error
+    /// at once.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().patience(std::time::Duration::ZERO);
@@ -222,7 +222,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The client. Reads the files that were named; connects to nothing yet.
+    /// Builds the client. Reads the certificate and key files; does not connect.
     ///
     /// ```
     /// let client = sandboxd_client::Client::builder().url("https://a.example").key("k").system_certificates().build()?;
@@ -231,25 +231,31 @@ impl ClientBuilder {
     /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn build(self) -> Result<Client> {
-        let place = Place::parse(self.url.as_deref().unwrap_or(LOCAL_URL))?;
+        let service_url = ServiceUrl::parse(self.url.as_deref().unwrap_or(LOCAL_URL))?;
         let key = match &self.key {
             Some(key) => key.0.clone(),
-            None => self.local_key(&place)?,
+            None => self.local_key(&service_url)?,
         };
         let bearer = format!("Bearer {}", key.trim());
         let mut authorization = HeaderValue::from_str(&bearer)
             .ok()
             .filter(|_| bearer.is_ascii())
-            .ok_or_else(|| Error::configuration("the API key has characters that no key has"))?;
+            .ok_or_else(|| Error::configuration("the API key has characters that are not allowed in keys"))?;
         authorization.set_sensitive(true);
-        let config = if place.is_tls() { Some(self.trust(&place)?.config()?) } else { None };
+        let config = if service_url.is_tls() { Some(self.trust(&service_url)?.config()?) } else { None };
         let connector = Connector::new(config);
-        Ok(Client::new(Transport::new(place, connector, Some(authorization), self.timeout, self.policy)))
+        Ok(Client::new(Transport::new(
+            service_url,
+            connector,
+            Some(authorization),
+            self.timeout,
+            self.policy,
+        )))
     }
 
-    fn trust(&self, place: &Place) -> Result<Trust> {
+    fn trust(&self, service_url: &ServiceUrl) -> Result<Trust> {
         let not_pem = |what: &str| {
-            Error::configuration(format!("{what} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"))
+            Error::configuration(format!("{what} contains no PEM certificate (-----BEGIN CERTIFICATE-----)"))
         };
         match &self.trust {
             Some(Believed::System) => Ok(Trust::System),
@@ -258,8 +264,8 @@ impl ClientBuilder {
             Some(Believed::File(file)) => {
                 Trust::pem(&read(file)?).ok_or_else(|| not_pem(&file.display().to_string()))
             }
-            // A daemon of this machine made a certificate for itself, and who may read its directory may believe it.
-            None if place.is_local() => {
+            // Trusts the self-signed certificate of the local daemon if its directory is readable.
+            None if service_url.is_local() => {
                 let own = std::fs::read(self.data_dir.join(LOCAL_CERTIFICATE)).ok();
                 Ok(own.and_then(|text| Trust::pem(&text)).unwrap_or_default())
             }
@@ -267,12 +273,12 @@ impl ClientBuilder {
         }
     }
 
-    /// The key of this machine's daemon goes to this machine alone.
-    fn local_key(&self, place: &Place) -> Result<String> {
+    /// The key of the local daemon is sent to this machine only.
+    fn local_key(&self, service_url: &ServiceUrl) -> Result<String> {
         let file = self.data_dir.join(LOCAL_KEY);
         let how = "set SANDBOXD_API_KEY, or pass a key";
-        if !place.is_local() {
-            return Err(Error::configuration(format!("no API key for {}; {how}", place.url(""))));
+        if !service_url.is_local() {
+            return Err(Error::configuration(format!("no API key for {}; {how}", service_url.url(""))));
         }
         std::fs::read_to_string(&file).map_err(|error| {
             let file = file.display();
@@ -320,7 +326,7 @@ mod tests {
         assert!(refusal(&[key, ("SANDBOXD_CERTIFICATE", "/nowhere.pem")]).contains("/nowhere.pem"));
         assert!(refusal(&[key, ("SANDBOXD_URL", "http://a.example")]).contains("in the clear"));
         assert!(refusal(&[("SANDBOXD_API_KEY", "a\nb")]).contains("characters"));
-        // Set and empty is not set.
+        // An empty variable counts as unset.
         assert_eq!(built(&[key, ("SANDBOXD_URL", " ")]).unwrap().url(), LOCAL_URL);
     }
 }

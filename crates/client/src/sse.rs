@@ -1,15 +1,14 @@
-//! A parser for Server-Sent Events as the HTML standard describes them: bytes in, in whatever pieces, events out. It keeps no more
-//! than one event, and that within a bound.
+//! An incremental parser for Server-Sent Events as defined by the HTML standard. It buffers at most one event, of bounded size.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Far above the 64 KiB of a line of output, also where each byte became a U+FFFD.
+/// Far above a line of output of 64 KiB, even if each byte became U+FFFD.
 const LONGEST: usize = 4 << 20;
-/// What it may say is one word.
+/// A field of one word.
 const LONGEST_END: usize = 64;
 
-/// One event.
+/// A Server-Sent Event.
 ///
 /// ```
 /// use sandboxd_client::sse::{Event, Parser};
@@ -24,17 +23,17 @@ const LONGEST_END: usize = 64;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// `message` where none was given.
+    /// The event name; `message` by default.
     pub name: String,
-    /// Its lines, joined.
+    /// The data lines, joined by line feeds.
     pub data: String,
-    /// For `Last-Event-ID`: the last id that came, with this event or before it.
+    /// The last id received with this event or before it, for `Last-Event-ID`.
     pub id: Option<String>,
-    /// A field of this service, where it was asked for: how a line ends that does not end as others do.
+    /// The line end of the data, if the stream was requested with line ends; a field specific to sandboxd.
     pub end: Option<String>,
 }
 
-/// An event that does not end within 4 MiB.
+/// The error for an event longer than 4 MiB.
 ///
 /// ```
 /// use sandboxd_client::sse::Parser;
@@ -53,7 +52,7 @@ impl fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// Reads one stream.
+/// A parser for one stream.
 ///
 /// ```
 /// use sandboxd_client::sse::Parser;
@@ -66,23 +65,23 @@ impl std::error::Error for TooLong {}
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Parser {
-    /// Of a line whose end has not come.
+    /// The start of an incomplete line.
     line: Vec<u8>,
-    /// Whether the last line ended with a CR: a LF that follows belongs to it.
+    /// Whether the last line ended with CR, so that a following LF belongs to it.
     after_cr: bool,
     begun: bool,
     name: String,
     data: String,
     has_data: bool,
     end: Option<String>,
-    /// Of the event that is being read, or of the last one.
+    /// The id of the current event, or of the last one.
     id: Option<String>,
-    /// Of the last event that came whole.
+    /// The id of the last complete event.
     last_id: Option<String>,
 }
 
 impl Parser {
-    /// At the beginning of a stream.
+    /// A parser at the beginning of a stream.
     ///
     /// ```
     /// let parser = sandboxd_client::sse::Parser::new();
@@ -91,7 +90,7 @@ impl Parser {
         Self::default()
     }
 
-    /// Takes the next bytes, and puts the events that they complete behind those in `to`.
+    /// Parses the next bytes and appends completed events to `to`.
     ///
     /// ```
     /// # use std::collections::VecDeque;
@@ -114,7 +113,7 @@ impl Parser {
             self.room_for(end)?;
             self.after_cr = bytes[end] == b'\r';
             if self.line.is_empty() {
-                // The usual case, without a copy.
+                // The common case avoids a copy.
                 self.take(&bytes[..end], to);
             } else {
                 self.line.extend_from_slice(&bytes[..end]);
@@ -126,8 +125,8 @@ impl Parser {
         Ok(())
     }
 
-    /// For `Last-Event-ID` after the connection has broken off: the last id that came, also with an event that has no data and
-    /// is told to nobody. What broke off in the middle does not count.
+    /// The last id received, for `Last-Event-ID` after a lost connection. Events without data, which are not returned, count;
+    /// incomplete events do not.
     ///
     /// ```
     /// let mut parser = sandboxd_client::sse::Parser::new();
@@ -166,7 +165,7 @@ impl Parser {
             b"end" if value.len() <= LONGEST_END => {
                 self.end = Some(String::from_utf8_lossy(value).into_owned());
             }
-            // A comment, `retry`, or what a later version brings.
+            // A comment, `retry`, or an unknown field.
             _ => {}
         }
     }

@@ -1,5 +1,4 @@
-//! A command's output as it comes: Server-Sent Events, read as typed ones. Dropping the stream closes the connection, upon which the
-//! service kills the command.
+//! Streamed output of a command. Dropping the stream closes the connection, and the service then kills the command.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,16 +13,16 @@ use hyper::Response;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use crate::notes::{completed, failed};
+use crate::exec_events::{completed, failed};
 use crate::sandbox::Sandbox;
 use crate::sse::{Event, Parser};
 use crate::transport::request_id;
 use crate::{Error, Result};
 
-/// The service sends a comment every 15 s when the command is silent.
+/// The service sends a comment every 15 s while the command is silent.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
-/// What a command's stream tells.
+/// An item of a command's output.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -38,13 +37,13 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// A line of standard output, without its end if nobody asked [for it](crate::Execute::with_line_ends).
+    /// A line of standard output, without its line end unless [requested](crate::Execute::with_line_ends).
     Stdout(String),
-    /// A line of standard error, likewise.
+    /// A line of standard error.
     Stderr(String),
-    /// So many bytes of output are not kept any more; only a detached execution's stream has it.
+    /// The number of bytes that the execution log has dropped; for detached executions only.
     Dropped(u64),
-    /// How it ended; the last of all.
+    /// The result; always the last item.
     Done(Done),
 }
 
@@ -79,7 +78,7 @@ impl OutputStream {
                 Ok(Some(output)) => {
                     if let Output::Done(done) = &output {
                         let streamed = [("command", command.clone()), ("bytes", reading.bytes.into())];
-                        sandbox.note(EventKind::ExecStreamed, &streamed);
+                        sandbox.record_event(EventKind::ExecStreamed, &streamed);
                         let (exit, signal) = (done.exit_code, done.signal.clone());
                         completed(&sandbox, command.clone(), done.duration_ms, exit, signal);
                     }
@@ -91,7 +90,7 @@ impl OutputStream {
         Self { events: events.boxed(), request_id }
     }
 
-    /// The id under which the service's log knows the request.
+    /// The request id, as it appears in the log of the service.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -105,7 +104,7 @@ impl OutputStream {
         self.request_id.as_deref()
     }
 
-    /// Reads to the end and tells only that.
+    /// Reads to the end and returns the result.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -133,13 +132,13 @@ impl Stream for OutputStream {
 }
 
 fn broken_off() -> Error {
-    Error::network("the stream ended before the command did; whether it was killed is not known")
+    Error::network("the stream ended before the command did; the command may have been killed")
 }
 
 struct Reading {
     source: Source,
     line_ends: bool,
-    /// Of output, told so far.
+    /// Bytes of output returned so far.
     bytes: u64,
     over: bool,
 }
@@ -165,7 +164,7 @@ impl Reading {
     }
 }
 
-/// The events of a body, as they come.
+/// The events of a response body.
 pub struct Source {
     body: Incoming,
     parser: Parser,
@@ -198,7 +197,7 @@ impl Source {
     }
 }
 
-/// `None` for a kind of event that this version does not know.
+/// `None` for an event that this version does not know.
 pub fn understood(event: Event, line_ends: bool) -> Result<Option<Output>> {
     match event.name.as_str() {
         "stdout" => Ok(Some(Output::Stdout(line(event, line_ends)))),
@@ -210,18 +209,18 @@ pub fn understood(event: Event, line_ends: bool) -> Result<Option<Output>> {
         "done" => {
             let done = serde_json::from_str(&event.data);
             let done = done.map_err(|error| {
-                Error::unknown(200, format!("the end of the stream is not understood: {error}"), None)
+                Error::unknown(200, format!("the result in the stream cannot be parsed: {error}"), None)
             })?;
             Ok(Some(Output::Done(done)))
         }
         "error" => Err(Error::of_event(&event.data).unwrap_or_else(|| {
-            Error::unknown(200, "the stream ended with an error that is not understood", None)
+            Error::unknown(200, "the stream ended with an error that cannot be parsed", None)
         })),
         _ => Ok(None),
     }
 }
 
-/// With its end, as the command wrote it: where there is a line feed within the event, the command wrote a carriage return.
+/// Restores the line end: a line feed within an event stands for a carriage return of the command.
 fn line(event: Event, with_end: bool) -> String {
     if !with_end {
         return event.data;

@@ -1,7 +1,7 @@
-//! Terminals: opened, attached to, and attached to again when a connection was lost.
+//! Interactive terminals: opening, attaching, and reattaching after a lost connection.
 //!
-//! One task speaks over the websocket. It ends with the [`Terminal`] that it belongs to, with the terminal's own end, or when the
-//! service was away for too long; both its queues are bounded.
+//! One task owns the websocket. It ends when the [`Terminal`] is dropped, when the terminal ends, or when reconnecting fails. Both
+//! queues are bounded.
 
 mod conversation;
 
@@ -15,18 +15,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::detached::Detached;
-use crate::ids::made;
+use crate::ids::random_id;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::transport::Call;
 use crate::{Error, Result};
 use conversation::{Conversation, Said};
 
-/// Messages that wait, either way.
+/// Capacity of each queue.
 const QUEUE: usize = 16;
 
 impl Sandbox {
-    /// A terminal: a shell, unless it is told a command. `.await` opens it and attaches to it.
+    /// Opens a terminal with a shell, unless a command is set. `.await` opens it and attaches to it.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -49,7 +49,7 @@ impl Sandbox {
     }
 }
 
-/// A terminal that is being asked for.
+/// A terminal to open.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -66,7 +66,7 @@ pub struct OpenTerminal {
 }
 
 impl OpenTerminal {
-    /// Columns and rows; 80 and 24 if nothing is said, 1000 at most.
+    /// Sets columns and rows: by default 80 and 24, at most 1000.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -81,7 +81,7 @@ impl OpenTerminal {
         self
     }
 
-    /// What runs on it in place of a shell: a line for bash.
+    /// Runs this bash command line instead of a shell.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -96,7 +96,7 @@ impl OpenTerminal {
         self
     }
 
-    /// Where it runs, if not in the sandbox's working directory.
+    /// Sets the working directory, by default that of the sandbox.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -110,7 +110,7 @@ impl OpenTerminal {
         self
     }
 
-    /// A variable of its environment, over the sandbox's.
+    /// Adds an environment variable, which overrides that of the sandbox.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -124,7 +124,7 @@ impl OpenTerminal {
         self
     }
 
-    /// Opens it without attaching to it.
+    /// Opens the terminal without attaching to it.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -136,7 +136,8 @@ impl OpenTerminal {
     /// ```
     pub async fn open(self) -> Result<Detached> {
         let path = format!("/v1/sandboxes/{}/terminals", self.sandbox.id());
-        let call = Call::new(Method::POST, path, Safety::Command).json(&self.body)?.key(&made("key_"))?;
+        let call =
+            Call::new(Method::POST, path, Safety::Command).json(&self.body)?.key(&random_id("key_"))?;
         let view: Result<ExecutionView> = self.sandbox.client().transport().json(call).await;
         let view = view.map_err(|error| self.sandbox.failed(error))?;
         Ok(Detached::new(self.sandbox, view.execution_id))
@@ -153,7 +154,7 @@ impl IntoFuture for OpenTerminal {
 }
 
 impl Detached {
-    /// Attaches to its terminal, which first repeats what it has shown.
+    /// Attaches to the terminal. The output so far is replayed first.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -167,7 +168,7 @@ impl Detached {
         self.attach_from(0).await
     }
 
-    /// As [`attach`](Self::attach), where so many bytes of it were seen.
+    /// Like [`attach`](Self::attach), but starts after an offset in bytes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -187,21 +188,21 @@ impl Detached {
     }
 }
 
-/// What a terminal shows.
+/// An item of a terminal's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
     Bytes(Bytes),
-    /// Some of what it showed is not kept any more: the screen may look wrong until it is drawn anew.
+    /// Some output was dropped: the screen may be wrong until it is redrawn.
     Dropped,
-    /// The connection was lost; it is being made again.
+    /// The connection is lost; the client reconnects.
     Away,
-    /// The connection is back.
+    /// The connection is restored.
     Back,
-    /// How it ended; the last of all.
+    /// The result; always the last item.
     Ended(Box<ExecutionView>),
 }
 
-/// Somebody at a terminal. Dropping it detaches; the terminal goes on.
+/// An attached terminal. Dropping it detaches; the terminal keeps running.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -221,7 +222,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// The execution behind it, to come back to.
+    /// The execution of the terminal, to attach to it again.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -235,7 +236,7 @@ impl Terminal {
         &self.execution
     }
 
-    /// What it is written to through, for another task.
+    /// The input side, for use in another task.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -250,7 +251,7 @@ impl Terminal {
         self.keyboard.clone()
     }
 
-    /// What it shows next; nothing after its end.
+    /// Returns the next output; `None` after the end.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -265,7 +266,7 @@ impl Terminal {
         self.shown.recv().await.transpose()
     }
 
-    /// Types. See [`Keyboard::write`].
+    /// Sends input. See [`Keyboard::write`].
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -278,7 +279,7 @@ impl Terminal {
         self.keyboard.write(bytes).await
     }
 
-    /// Tells it the size of the window. See [`Keyboard::resize`].
+    /// Sets the window size. See [`Keyboard::resize`].
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -298,7 +299,7 @@ impl Drop for Terminal {
     }
 }
 
-/// The way into a terminal. Clones are the same.
+/// The input side of a terminal. Clones share it.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -314,7 +315,7 @@ pub struct Keyboard {
 }
 
 impl Keyboard {
-    /// Types. What is on its way when a connection is lost may not arrive; it never arrives twice.
+    /// Sends input. Input in transit when a connection is lost may be lost; it never arrives twice.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -328,7 +329,7 @@ impl Keyboard {
         self.say(Said::Bytes(bytes.into())).await
     }
 
-    /// Tells it the size of the window; what runs on it hears `SIGWINCH`.
+    /// Sets the window size; the foreground process receives `SIGWINCH`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

@@ -1,5 +1,4 @@
-//! One call over HTTP: sent, answered, and sent again where that is safe. Every module that speaks to the service makes a
-//! [`Call`] and nothing else.
+//! Sends calls over HTTP, with retries where they are safe. Modules describe a request as a [`Call`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +14,26 @@ use rand::RngExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::connect::{Connector, Place};
+use crate::connect::{Connector, ServiceUrl};
 use crate::payload::{Meter, Outgoing, Payload};
 use crate::retry::{Fault, Policy, Safety, may_repeat, wait};
 use crate::{Code, Error, Result};
 
-/// Shorter than the service keeps a connection on which nothing comes.
+/// Shorter than the idle timeout of the service.
 const KEEP_IDLE: Duration = Duration::from_secs(60);
-/// Both streams of a command at 16 MiB, each byte written as an escape, and room to spare.
+/// Two output streams of 16 MiB with every byte escaped, plus a margin.
 const LONGEST_ANSWER: usize = 256 << 20;
 const JSON: &str = "application/json";
 const AGENT: &str = concat!("sandboxd-client/", env!("CARGO_PKG_VERSION"));
 
-/// What all calls of a client share. Clones share the connections.
+/// What all calls of a client share. Clones share connections.
 #[derive(Clone)]
 pub struct Transport {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    place: Place,
+    service_url: ServiceUrl,
     connector: Connector,
     pool: Pool<Connector, Outgoing>,
     authorization: Option<HeaderValue>,
@@ -42,21 +41,21 @@ struct Shared {
     policy: Policy,
 }
 
-/// One request, as often as it is sent.
+/// A request, for all attempts.
 #[derive(Clone)]
 pub struct Call {
     method: Method,
-    /// With its query.
+    /// Path and query.
     path: String,
     payload: Payload,
-    /// Of the payload.
+    /// Content type of the payload.
     kind: &'static str,
     accept: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
     safety: Safety,
-    /// Where it is not the client's.
+    /// Overrides the timeout of the client.
     timeout: Option<Duration>,
-    /// Not sent again where there is no room.
+    /// No retry on `RESOURCE_EXHAUSTED`.
     is_impatient: bool,
 }
 
@@ -85,13 +84,13 @@ impl Call {
         Ok(self)
     }
 
-    /// Content that is no JSON. One that is streamed is under no timeout but that of its next piece.
+    /// Sets content other than JSON. For streamed content the timeout applies to each chunk.
     pub fn payload(mut self, payload: Payload, kind: &'static str) -> Self {
         (self.payload, self.kind) = (payload, kind);
         self
     }
 
-    /// Goes on behind an event.
+    /// Continues a stream after an event.
     pub fn after(self, id: &str) -> Result<Self> {
         self.header("last-event-id", id)
     }
@@ -119,14 +118,14 @@ impl Call {
         self
     }
 
-    /// The caller himself waits where there is no room.
+    /// The caller handles `RESOURCE_EXHAUSTED`.
     pub fn impatient(mut self, is_impatient: bool) -> Self {
         self.is_impatient = is_impatient;
         self
     }
 }
 
-/// How a try failed, for the rules, and for the caller.
+/// A failed attempt: the fault for the retry rules, and the error for the caller.
 struct Failure {
     fault: Fault,
     error: Error,
@@ -134,7 +133,7 @@ struct Failure {
 
 impl Transport {
     pub fn new(
-        place: Place,
+        service_url: ServiceUrl,
         connector: Connector,
         authorization: Option<HeaderValue>,
         timeout: Duration,
@@ -144,20 +143,20 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .build(connector.clone());
-        Self { shared: Arc::new(Shared { place, connector, pool, authorization, timeout, policy }) }
+        Self { shared: Arc::new(Shared { service_url, connector, pool, authorization, timeout, policy }) }
     }
 
-    /// The same without a connection in common, for another runtime.
+    /// The same with connections of its own, for another Tokio runtime.
     pub fn apart(&self) -> Self {
         let s = &*self.shared;
-        Self::new(s.place.clone(), s.connector.clone(), s.authorization.clone(), s.timeout, s.policy)
+        Self::new(s.service_url.clone(), s.connector.clone(), s.authorization.clone(), s.timeout, s.policy)
     }
 
     pub fn connector(&self) -> &Connector {
         &self.shared.connector
     }
 
-    /// What every request has beside what it asks for.
+    /// Adds the headers of every request.
     pub fn own_headers(&self, headers: &mut HeaderMap) {
         headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
         if let Some(authorization) = &self.shared.authorization {
@@ -169,11 +168,11 @@ impl Transport {
         self.shared.timeout
     }
 
-    pub fn place(&self) -> &Place {
-        &self.shared.place
+    pub fn service_url(&self) -> &ServiceUrl {
+        &self.shared.service_url
     }
 
-    /// The whole answer, read as JSON.
+    /// Sends a call and parses the response as JSON.
     pub async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         let (head, body) = self
             .repeated(&call, async |response: Response<Incoming>| {
@@ -183,16 +182,16 @@ impl Transport {
             .await?;
         serde_json::from_slice(&body).map_err(|error| {
             let id = request_id(&head.headers);
-            Error::unknown(head.status.as_u16(), format!("the answer is not understood: {error}"), id)
+            Error::unknown(head.status.as_u16(), format!("the response cannot be parsed: {error}"), id)
         })
     }
 
-    /// An answer whose body is read as it comes, under no timeout of ours.
+    /// Sends a call and returns the response with a streamed body, which has no timeout here.
     pub async fn stream(&self, call: Call) -> Result<Response<Incoming>> {
         self.repeated(&call, async |response| Ok(response)).await
     }
 
-    /// Sends until it is answered well, or may not be sent again.
+    /// Sends a call with retries.
     async fn repeated<T>(
         &self,
         call: &Call,
@@ -206,7 +205,7 @@ impl Transport {
             };
             let is_for_the_caller = call.is_impatient && failure.error.code() == Code::ResourceExhausted;
             let again =
-                may_repeat(call.safety, failure.fault) && call.payload.is_left() && !is_for_the_caller;
+                may_repeat(call.safety, failure.fault) && call.payload.can_be_sent() && !is_for_the_caller;
             let pause = again.then(|| {
                 wait(self.shared.policy, repeats + 1, failure.error.retry_after(), rand::rng().random())
             });
@@ -216,8 +215,8 @@ impl Transport {
         }
     }
 
-    /// One try within its time. While a streamed body goes on, the time begins anew with each piece, and does not run while the
-    /// next piece is not there.
+    /// One attempt within the timeout. For a streamed body the timeout restarts with each chunk and is suspended while the source has no
+    /// data.
     async fn within<T>(
         &self,
         call: &Call,
@@ -232,7 +231,7 @@ impl Transport {
                 return tried;
             }
             if !call.payload.is_streamed() || (meter.pieces() == before && !meter.is_starved()) {
-                let error = Error::network(format!("no answer within {} ms", limit.as_millis()));
+                let error = Error::network(format!("no response within {} ms", limit.as_millis()));
                 return Err(Failure { fault: Fault::Lost, error });
             }
         }
@@ -251,7 +250,7 @@ impl Transport {
                 return Failure { fault: Fault::NoContent, error: Error::local_content(message) };
             }
             let fault = if error.is_connect() { Fault::NotSent } else { Fault::Lost };
-            Failure { fault, error: Error::network(self.told(&error)) }
+            Failure { fault, error: self.network_error(&error) }
         })?;
         if response.status().is_success() {
             return read(response).await.map_err(|error| Failure { fault: Fault::Lost, error });
@@ -266,8 +265,8 @@ impl Transport {
     }
 
     fn request(&self, call: &Call, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
-        let url = self.shared.place.url(&call.path);
-        let url: Uri = url.parse().map_err(|_| Error::configuration(format!("{url:?} is no URL")))?;
+        let url = self.shared.service_url.url(&call.path);
+        let url: Uri = url.parse().map_err(|_| Error::configuration(format!("{url:?} is not a URL")))?;
         let mut request = Request::new(call.payload.body(meter));
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = url;
@@ -283,33 +282,34 @@ impl Transport {
         Ok(request)
     }
 
-    /// What a person can act on: the innermost reason, and where it happened.
-    fn told(&self, error: &(dyn std::error::Error + 'static)) -> String {
+    /// An error with the innermost cause and the URL: the causes around it add nothing that a user can act on.
+    fn network_error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
         let mut innermost = error;
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        let url = self.shared.place.url("");
-        let hint = match innermost.downcast_ref::<rustls::Error>() {
-            Some(rustls::Error::InvalidCertificate(_)) => {
-                "; its certificate is not one that this client trusts: name the service's certificate or pin it"
-            }
-            _ => "",
-        };
-        format!("no answer from {url}: {innermost}{hint}")
+        let url = self.shared.service_url.url("");
+        let message = format!("no response from {url}: {innermost}");
+        match innermost.downcast_ref::<rustls::Error>() {
+            Some(rustls::Error::InvalidCertificate(_)) => Error::network(format!(
+                "{message}; this client does not trust the certificate: trust the service's certificate file or pin its fingerprint"
+            ))
+            .with_detail("reason", "certificate"),
+            _ => Error::network(message),
+        }
     }
 }
 
 pub async fn whole(body: Incoming) -> std::result::Result<Bytes, Error> {
     let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-    Ok(body.map_err(|error| Error::network(format!("the answer broke off: {error}")))?.to_bytes())
+    Ok(body.map_err(|error| Error::network(format!("the response broke off: {error}")))?.to_bytes())
 }
 
 pub fn request_id(headers: &HeaderMap) -> Option<String> {
     Some(headers.get("x-request-id")?.to_str().ok()?.to_owned())
 }
 
-/// A value within a query, percent-encoded.
+/// Percent-encodes a query value.
 pub fn encoded(text: impl AsRef<[u8]>) -> String {
     use std::fmt::Write;
     let mut encoded = String::with_capacity(text.as_ref().len());

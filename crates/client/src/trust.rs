@@ -1,7 +1,7 @@
-//! Which server a client takes for the service: the machine's authorities, certificates of the caller's, or one pinned certificate.
+//! Server authentication: the authorities of this machine, given certificates, or one pinned certificate.
 //!
-//! A fresh `sandboxd` shows a certificate that it signed itself. Its file can be trusted where it can be read; elsewhere its
-//! fingerprint can be pinned. There is no way to trust whatever comes.
+//! A new `sandboxd` has a self-signed certificate. A client trusts its file where it is readable, or its fingerprint. There is no
+//! option to accept any certificate.
 
 use std::fmt;
 use std::fmt::Write;
@@ -15,32 +15,32 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 
-use crate::connect::{Connector, Place};
+use crate::connect::{Connector, ServiceUrl};
 use crate::{Error, Result};
 
 const BYTES: usize = 32;
 const PREFIX: &str = "sha256:";
 
-/// Whom to believe.
+/// Which certificates to trust.
 #[derive(Debug, Clone, Default)]
 pub enum Trust {
-    /// The authorities of this machine.
+    /// Certificate authorities of this machine.
     #[default]
     System,
-    /// These and nobody else: an authority's, or the service's own.
+    /// Only these certificates: an authority's, or that of the service.
     Certificates(Vec<CertificateDer<'static>>),
-    /// The one certificate with this digest, whatever names and dates it has.
+    /// The certificate with this digest, whatever names and dates it has.
     Pinned(Fingerprint),
 }
 
 impl Trust {
-    /// From text in PEM.
+    /// Certificates in PEM.
     pub fn pem(text: &[u8]) -> Option<Self> {
         let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         all.ok().filter(|all| !all.is_empty()).map(Self::Certificates)
     }
 
-    /// What a handshake needs. Reads the machine's authorities where these are to be trusted.
+    /// The TLS configuration. Reads the authorities of this machine if they are trusted.
     pub fn config(&self) -> Result<ClientConfig> {
         let mut roots = RootCertStore::empty();
         match self {
@@ -48,11 +48,11 @@ impl Trust {
             Self::Certificates(all) => {
                 for one in all {
                     roots.add(one.clone()).map_err(|error| {
-                        Error::configuration(format!("the certificate to trust cannot be used: {error}"))
+                        Error::configuration(format!("the certificate to trust is invalid: {error}"))
                     })?;
                 }
             }
-            // Some of a machine's are always unusable; that none is left shows in the handshake.
+            // Unusable certificates of the machine are skipped; if none is left, the handshake fails.
             Self::System => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
@@ -69,7 +69,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn unusable(error: &rustls::Error) -> Error {
-    Error::configuration(format!("TLS cannot be set up: {error}"))
+    Error::configuration(format!("cannot set up TLS: {error}"))
 }
 
 fn config_with(verifier: Arc<dyn ServerCertVerifier>) -> Result<ClientConfig> {
@@ -79,7 +79,7 @@ fn config_with(verifier: Arc<dyn ServerCertVerifier>) -> Result<ClientConfig> {
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// The SHA-256 of a certificate, by which a client can pin it.
+/// The SHA-256 fingerprint of a certificate, to pin it.
 ///
 /// ```
 /// use sandboxd_client::Fingerprint;
@@ -93,7 +93,7 @@ fn config_with(verifier: Arc<dyn ServerCertVerifier>) -> Result<ClientConfig> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; BYTES]);
 
-/// What a text lacks to be a fingerprint.
+/// The error for text that is not a fingerprint.
 ///
 /// ```
 /// let error = "0f".parse::<sandboxd_client::Fingerprint>().unwrap_err();
@@ -103,9 +103,9 @@ pub struct Fingerprint([u8; BYTES]);
 pub struct BadFingerprint;
 
 impl Fingerprint {
-    /// What the service at `url` shows, without believing it: for a person to compare with what
-    /// `openssl x509 -fingerprint -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem` prints on its machine. Nothing is
-    /// sent to it.
+    /// Fetches the fingerprint of the certificate at `url` without trusting it, to compare it with the output of
+    /// `openssl x509 -fingerprint -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem` on the machine of the service. Sends no
+    /// request.
     ///
     /// ```no_run
     /// # async fn example() -> sandboxd_client::Result<()> {
@@ -116,16 +116,16 @@ impl Fingerprint {
     pub async fn of(url: &str) -> Result<Self> {
         let seen = Arc::new(Mutex::default());
         let config = config_with(Arc::new(Look(Arc::clone(&seen))))?;
-        let place = Place::parse(url)?;
-        if !place.is_tls() {
-            return Err(Error::configuration(format!("{url} is not HTTPS: it shows no certificate")));
+        let service_url = ServiceUrl::parse(url)?;
+        if !service_url.is_tls() {
+            return Err(Error::configuration(format!("{url} is not HTTPS and has no certificate")));
         }
-        let connected = Connector::new(Some(config)).open(&place).await;
+        let connected = Connector::new(Some(config)).open(&service_url).await;
         let seen = *seen.lock().unwrap_or_else(PoisonError::into_inner);
         match (seen, connected) {
             (Some(fingerprint), _) => Ok(fingerprint),
             (None, Err(error)) => Err(Error::network(format!("cannot reach {url}: {error}"))),
-            (None, Ok(_)) => Err(Error::network(format!("{url} shows no certificate"))),
+            (None, Ok(_)) => Err(Error::network(format!("{url} sent no certificate"))),
         }
     }
 
@@ -174,11 +174,11 @@ impl fmt::Display for BadFingerprint {
 
 impl std::error::Error for BadFingerprint {}
 
-/// Takes the pinned certificate and no other. That the server has its key is checked as ever.
+/// Accepts only the pinned certificate. The handshake still proves possession of its private key.
 #[derive(Debug)]
 struct Pin(Fingerprint);
 
-/// Notes the certificate and refuses it.
+/// Records the certificate and rejects it.
 #[derive(Debug)]
 struct Look(Arc<Mutex<Option<Fingerprint>>>);
 

@@ -1,4 +1,4 @@
-//! Opening a websocket: a request on a connection of its own, which then speaks something else. What goes over it is `terminal`'s.
+//! Opens websockets on dedicated connections. `terminal` defines the messages.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use crate::transport::{Transport, request_id, whole};
 use crate::{Error, Result};
 
-/// Far above what the service sends as one.
+/// Far above the messages of the service.
 const LONGEST_MESSAGE: usize = 4 << 20;
 
 pub type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 impl Transport {
-    /// A websocket at `path`, or the service's refusal.
+    /// Opens a websocket at `path`, or returns the error of the service.
     pub async fn websocket(&self, path: &str) -> Result<Socket> {
         let opened = tokio::time::timeout(self.timeout(), self.opened(path)).await;
         opened.unwrap_or_else(|_| {
@@ -32,12 +32,12 @@ impl Transport {
 
     async fn opened(&self, path: &str) -> Result<Socket> {
         let lost = |error: &dyn std::fmt::Display| {
-            Error::network(format!("no websocket from {}: {error}", self.place().url("")))
+            Error::network(format!("cannot open a websocket at {}: {error}", self.service_url().url("")))
         };
-        let stream = self.connector().open(self.place()).await.map_err(|error| lost(&error))?;
+        let stream = self.connector().open(self.service_url()).await.map_err(|error| lost(&error))?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(stream).await.map_err(|error| lost(&error))?;
-        // It ends with the connection, or when the connection has become the socket.
+        // The task ends with the connection, or after the upgrade.
         tokio::spawn(connection.with_upgrades());
         let key = generate_key();
         let response = sender.send_request(self.asking(path, &key)?).await.map_err(|error| lost(&error))?;
@@ -62,8 +62,8 @@ impl Transport {
     }
 
     fn asking(&self, path: &str, key: &str) -> Result<Request<Empty<Bytes>>> {
-        let wrong = |what: &str| Error::configuration(format!("{what} of this websocket is no header"));
-        let (target, host) = self.place().target(path);
+        let wrong = |what: &str| Error::configuration(format!("{what} is not valid in a header"));
+        let (target, host) = self.service_url().target(path);
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = target.parse().map_err(|_| wrong("the path"))?;
         let headers = request.headers_mut();

@@ -19,7 +19,7 @@ async fn output_that_is_not_kept_is_told_of() {
     assert_eq!(code(&followed), 0, "{}", text(&followed.stderr));
     let output = person.run(&["logs", id, execution]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("sbx: a part of the output is not kept any more"));
+    assert!(text(&output.stderr).contains("sbx: part of the output was dropped"));
     let shown = text(&output.stdout);
     assert!(shown.len() < 17 << 20 && shown.ends_with("\n3888887\n3888888\n"), "{} bytes", shown.len());
     // Nothing is said where nothing is missing.

@@ -1,5 +1,5 @@
-//! `sbx bench`: what the service takes as seen from here, connection and all. It keeps within the default rates of the service, and
-//! removes what it made.
+//! `sbx bench`: measures latencies including the connection. It stays within the default rate limits of the service and removes its
+//! sandboxes.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::output;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
-/// A service lets ten a minute through, if its operator has not said otherwise.
+/// The default limit of the service is ten creates a minute.
 const MOST_CREATES: u32 = 5;
-/// Each pause and resume is two writes of sixty a minute.
+/// Each round is two writes; the default limit is sixty a minute.
 const MOST_PAUSES: u32 = 20;
 const LIFETIME: Duration = Duration::from_secs(300);
 
@@ -27,7 +27,7 @@ struct Row {
 }
 
 pub async fn bench(client: &Client, as_json: bool, arguments: &BenchArguments) -> Result<ExitCode> {
-    ensure!(arguments.rounds > 0, "--rounds has to be at least 1");
+    ensure!(arguments.rounds > 0, "--rounds must be at least 1");
     let interrupt = Interrupt::listen()?;
     let sandbox = client.create(&arguments.image).timeout(LIFETIME).await?.terminate_on_drop();
     let measured = tokio::select! {
@@ -63,7 +63,7 @@ async fn measure(
     for _ in 0..n {
         let begin = Instant::now();
         let mut stream = sandbox.execute("echo").stream().await?;
-        let first = stream.next().await.context("the stream has no events")??;
+        let first = stream.next().await.context("the stream contains no events")??;
         first_line.samples.push(begin.elapsed());
         ensure!(matches!(first, Output::Stdout(_)), "echo prints nothing");
         stream.done().await?;
@@ -109,7 +109,7 @@ async fn took(call: impl AsyncFn() -> sandboxd_client::Result<()>) -> Result<Dur
 }
 
 impl Row {
-    /// In ms; the nearest rank, so a value that was measured.
+    /// In ms, by nearest rank, so it is a measured value.
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.samples.clone();
         sorted.sort();

@@ -1,5 +1,5 @@
-//! `sbx __complete`: candidates for the last word, a line each, with what they are behind a tab. Fails silently: a shell is asking,
-//! in the middle of somebody's line.
+//! `sbx __complete`: prints candidates for the last word, one per line with a tab and a description. Fails silently, because a shell calls
+//! it while the user types.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use sandboxd_client::SandboxState;
 
 use crate::cli::{Cli, Global};
-use crate::completion::{Place, place};
+use crate::completion::{Candidates, candidates};
 use crate::{context, output};
 
 const MOST: u32 = 100;
@@ -16,10 +16,10 @@ const MOST: u32 = 100;
 pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
     let mut root = Cli::command();
     root.build();
-    let found = match place(&root, words) {
-        Place::Words(words) => words,
-        Place::Nothing => Vec::new(),
-        Place::Sandboxes { command, taken } => {
+    let found = match candidates(&root, words) {
+        Candidates::Words(words) => words,
+        Candidates::Nothing => Vec::new(),
+        Candidates::Sandboxes { command, taken } => {
             let typed = words.last().map(String::as_str).unwrap_or_default();
             let mut live = live(global, &command).await.unwrap_or_default();
             live.retain(|(id, _)| id.starts_with(typed) && !taken.contains(id));
@@ -35,7 +35,7 @@ pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The sandboxes that a command can do something with.
+/// The sandboxes in states that a command accepts.
 async fn live(global: &Global, command: &str) -> Result<Vec<(String, String)>> {
     let states: &[SandboxState] = match command {
         "resume" => &[SandboxState::Paused],

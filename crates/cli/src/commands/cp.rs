@@ -1,4 +1,4 @@
-//! `sbx cp`: files and directories into a sandbox, out of one, or from one to another.
+//! `sbx cp`: copies files and directories to, from and between sandboxes.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use sandboxd_client::Client;
 use serde_json::json;
 
-use super::transfer::{Place, Source};
+use super::transfer::{Location, Source};
 use crate::cli::CpArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -14,15 +14,15 @@ use crate::progress::Progress;
 
 pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let (from, to) = (Place::parse(client, &arguments.from)?, Place::parse(client, &arguments.to)?);
-    let is_inside = |place: &Place| matches!(place, Place::Inside(..));
+    let (from, to) = (Location::parse(client, &arguments.from)?, Location::parse(client, &arguments.to)?);
+    let is_inside = |place: &Location| matches!(place, Location::Inside(..));
     ensure!(
         is_inside(&from) || is_inside(&to),
-        "neither {:?} nor {:?} is in a sandbox; one has to be SANDBOX:PATH",
+        "neither {:?} nor {:?} is a path in a sandbox; write SANDBOX:PATH",
         arguments.from,
         arguments.to
     );
-    let to_stdout = matches!(to, Place::Stream);
+    let to_stdout = matches!(to, Location::Stream);
     let work = async {
         let source = Source::find(from).await?;
         let (name, size) = source.shown();

@@ -1,12 +1,12 @@
-//! `sbx create`: makes a sandbox and prints its id.
+//! `sbx create`: creates a sandbox and prints its id.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::made::{Made, Waiting, made};
-use super::words;
+use super::command_line;
+use super::creation::{Creation, CreationOptions, create_sandbox};
 use crate::cli::CreateArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -14,7 +14,7 @@ use crate::output;
 pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let ask = || {
-        let mut create = words::new(client, &arguments.image, &arguments.new)?;
+        let mut create = command_line::create_request(client, &arguments.image, &arguments.new)?;
         if let Some(timeout) = arguments.timeout {
             create = create.timeout(timeout);
         }
@@ -24,10 +24,10 @@ pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> 
         Ok(create)
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
-    let waiting = Waiting { client, image, wait, quiet: json, interrupt: &interrupt };
-    let sandbox = match made(waiting, ask).await? {
-        Made::Sandbox(sandbox) => sandbox,
-        Made::Interrupted(code) => return Ok(ExitCode::from(code)),
+    let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
+    let sandbox = match create_sandbox(options, ask).await? {
+        Creation::Sandbox(sandbox) => sandbox,
+        Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
     if json {
         output::json(&sandbox.known())?;

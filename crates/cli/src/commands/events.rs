@@ -1,4 +1,4 @@
-//! `sbx events`: what happened, the newest last, and with `--follow` what happens.
+//! `sbx events`: lists events, newest last, and follows new ones with `--follow`.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ const LARGEST_PAGE: usize = 100;
 pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let work = async {
-        // Listening comes first, so that nothing falls between the list and what follows it.
+        // Subscribes first, so that no event is missed between the list and the stream.
         let live = if arguments.follow { Some(wanted(client, arguments)?.follow().await?) } else { None };
         let default = if arguments.follow { LISTED_BEFORE } else { LISTED };
         let last = list(wanted(client, arguments)?, arguments.last.unwrap_or(default), json).await?;
@@ -48,7 +48,7 @@ fn wanted(client: &Client, arguments: &EventsArguments) -> Result<Events> {
     Ok(events)
 }
 
-/// The newest `count`, oldest first; answers the last one.
+/// Prints the newest `count` events, oldest first, and returns the id of the last one.
 async fn list(events: Events, count: usize, json: bool) -> Result<Option<EventId>> {
     if count == 0 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `sbx exec`: a command in a sandbox that is there.
+//! `sbx exec`: runs a command in an existing sandbox.
 
 use std::process::ExitCode;
 
@@ -6,19 +6,19 @@ use anyhow::Result;
 use sandboxd_client::Client;
 use serde_json::json;
 
-use super::follow::{Shown, follow, prepared};
+use super::command_line;
+use super::detached::{TIMEOUT, cancel, run_detached};
+use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
-use super::tended::{TIMEOUT, cancel, tended};
-use super::words;
 use crate::cli::ExecArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
 
 pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let mut execute = client.sandbox(&arguments.id)?.execute(words::line(&arguments.command));
+    let mut execute = client.sandbox(&arguments.id)?.execute(command_line::bash_command(&arguments.command));
     for word in &arguments.env {
-        let (name, value) = words::variable(word)?;
+        let (name, value) = command_line::env_variable(word)?;
         execute = execute.env(name, value);
     }
     if let Some(workdir) = &arguments.workdir {
@@ -28,21 +28,21 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         execute = execute.without_resume();
     }
     let running = &arguments.running;
-    let shown = if as_json { Shown::Json } else { Shown::AsItIs };
+    let format = if as_json { OutputFormat::Json } else { OutputFormat::Plain };
     let input = tokio::select! {
         input = Input::read(running) => input?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
     running.check(input.is_raw())?;
     if arguments.detach {
-        let (execute, raw) = prepared(execute, running, input);
+        let (execute, raw) = with_input(execute, running, input);
         let started = execute.detached().await?;
         if let Some(raw) = raw {
             let fed = tokio::select! {
                 fed = raw.feed(&started) => fed.map(|()| None),
                 code = interrupt.first() => Ok(Some(ExitCode::from(code))),
             };
-            // With half of its input it would wait for ever, and nobody knows its id.
+            // With incomplete input it would wait for ever, and its id would be unknown.
             if !matches!(fed, Ok(None)) {
                 cancel(&started).await;
             }
@@ -57,9 +57,9 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let (execute, raw) = prepared(execute.timeout(TIMEOUT), running, input);
+    let (execute, raw) = with_input(execute.timeout(TIMEOUT), running, input);
     if running.buffered {
-        return follow(execute, running, shown, &interrupt).await;
+        return follow(execute, running, format, &interrupt).await;
     }
-    tended(execute, raw, shown, &interrupt).await
+    run_detached(execute, raw, format, &interrupt).await
 }

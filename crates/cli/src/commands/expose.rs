@@ -1,16 +1,16 @@
-//! `sbx expose`: ports of a sandbox get addresses outside.
+//! `sbx expose`: exposes ports of a sandbox.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::each::{Done, Form, each};
+use super::batch::{Done, Form, for_each};
 use crate::cli::ExposeArguments;
 
 pub async fn expose(client: &Client, json: bool, arguments: &ExposeArguments) -> Result<ExitCode> {
     let sandbox = client.sandbox(&arguments.id)?;
-    each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
+    for_each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
         let mut expose = sandbox.expose(*port);
         if arguments.public {
             expose = expose.public();

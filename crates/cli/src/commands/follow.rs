@@ -1,4 +1,4 @@
-//! A command that is followed over its own request: its output, its exit code, and Ctrl-C. Called by `run` and `exec`.
+//! Runs a command within one request: output, exit code, Ctrl-C. Called by `run` and `exec`.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -13,34 +13,34 @@ use crate::cli::Running;
 use crate::interrupt::Interrupt;
 use crate::output::{self, note};
 
-/// As shells have it for what could not be started.
+/// Exit code of a command that could not start, as in shells.
 const NOT_STARTED: u8 = 126;
 const BY_SIGNAL: u8 = 128;
 const BUFFER: usize = 64 << 10;
 
-/// How a command is shown.
+/// How output is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum OutputFormat {
     /// As the command wrote it.
-    AsItIs,
-    /// A line of JSON each event.
+    Plain,
+    /// One line of JSON per event.
     Json,
 }
 
-/// Runs it. Whoever reads slowly what it prints slows it, so that nothing is lost. Interrupted, it drops the command, upon which
-/// the service kills it.
+/// Runs the command. A slow reader of the output slows the command, so nothing is lost. On Ctrl-C the request is dropped, and the service
+/// kills the command.
 pub async fn follow(
     execute: Execute,
     running: &Running,
-    shown: Shown,
+    format: OutputFormat,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     let work = async {
         if running.buffered {
-            whole(execute, shown).await
+            whole(execute, format).await
         } else {
-            let execute = if shown == Shown::AsItIs { execute.with_line_ends() } else { execute };
-            printed(execute.stream().await?, shown).await
+            let execute = if format == OutputFormat::Plain { execute.with_line_ends() } else { execute };
+            print_stream(execute.stream().await?, format).await
         }
     };
     tokio::select! {
@@ -49,19 +49,19 @@ pub async fn follow(
     }
 }
 
-/// With its input, and its time if one was named; and what is left to feed to it.
-pub fn prepared(mut execute: Execute, running: &Running, input: Input) -> (Execute, Option<Raw>) {
+/// Sets input and time limit. Returns the input that must be sent while the command runs.
+pub fn with_input(mut execute: Execute, running: &Running, input: Input) -> (Execute, Option<Raw>) {
     if let Some(timeout) = running.timeout {
         execute = execute.timeout(timeout);
     }
     input.given_to(execute)
 }
 
-async fn whole(execute: Execute, shown: Shown) -> Result<ExitCode> {
+async fn whole(execute: Execute, format: OutputFormat) -> Result<ExitCode> {
     let result = execute.killed_on_drop().await?;
-    match shown {
-        Shown::Json => output::json(&result)?,
-        Shown::AsItIs => {
+    match format {
+        OutputFormat::Json => output::json(&result)?,
+        OutputFormat::Plain => {
             io::stderr().write_all(result.stderr.as_bytes())?;
             output::text(&result.stdout)?;
         }
@@ -69,22 +69,22 @@ async fn whole(execute: Execute, shown: Shown) -> Result<ExitCode> {
     Ok(ended(result.exit_code, result.signal.as_deref()))
 }
 
-/// What a detached command prints, as it is to be shown.
-pub fn followed(command: &Detached, shown: Shown) -> Following {
-    match shown {
-        Shown::AsItIs => command.follow_with_line_ends(),
-        Shown::Json => command.follow(),
+/// The output stream of a detached command in an output format.
+pub fn follow_detached(command: &Detached, format: OutputFormat) -> Following {
+    match format {
+        OutputFormat::Plain => command.follow_with_line_ends(),
+        OutputFormat::Json => command.follow(),
     }
 }
 
-/// Prints to the end, and says how it ended.
-pub async fn printed(
+/// Prints the stream to its end and returns the exit code.
+pub async fn print_stream(
     mut stream: impl Stream<Item = Result<Output, sandboxd_client::Error>> + Unpin,
-    shown: Shown,
+    format: OutputFormat,
 ) -> Result<ExitCode> {
-    let mut printer = Printer::new(shown);
+    let mut printer = Printer::new(format);
     loop {
-        // What is there already is printed in one go; then the reader sees it before anything is waited for.
+        // Batches available events, and flushes before waiting for more.
         let event = match stream.next().now_or_never() {
             Some(event) => event,
             None => {
@@ -96,47 +96,47 @@ pub async fn printed(
         printer.print(&event)?;
         if let Output::Done(done) = event {
             printer.flush()?;
-            ensure!(!printer.is_incomplete, "the output was read too slowly, and a part of it is lost");
+            ensure!(!printer.is_incomplete, "part of the output was lost because it was read too slowly");
             return Ok(ended(done.exit_code, done.signal.as_deref()));
         }
     }
 }
 
-/// Both outputs of ours.
+/// Prints to standard output and standard error.
 pub struct Printer {
     out: io::BufWriter<io::Stdout>,
-    shown: Shown,
-    /// Something was not kept until it was asked for.
+    format: OutputFormat,
+    /// Some output was dropped by the service.
     is_incomplete: bool,
 }
 
 impl Printer {
-    pub fn new(shown: Shown) -> Self {
-        Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), shown, is_incomplete: false }
+    pub fn new(format: OutputFormat) -> Self {
+        Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), format, is_incomplete: false }
     }
 
     pub fn print(&mut self, event: &Output) -> Result<()> {
         self.is_incomplete |= matches!(event, Output::Dropped(_));
-        match (self.shown, event) {
-            (Shown::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
-            (Shown::AsItIs, Output::Stdout(piece)) => self.out.write_all(piece.as_bytes())?,
-            (Shown::AsItIs, Output::Stderr(piece)) => {
-                // In the order in which they came, where both are one terminal.
+        match (self.format, event) {
+            (OutputFormat::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
+            (OutputFormat::Plain, Output::Stdout(piece)) => self.out.write_all(piece.as_bytes())?,
+            (OutputFormat::Plain, Output::Stderr(piece)) => {
+                // Keeps the order if both streams are the same terminal.
                 self.flush()?;
                 io::stderr().write_all(piece.as_bytes())?;
             }
-            (Shown::AsItIs, Output::Dropped(bytes)) => {
+            (OutputFormat::Plain, Output::Dropped(bytes)) => {
                 self.flush()?;
-                note(&format!("sbx: {bytes} bytes of output are not kept any more"));
+                note(&format!("sbx: {bytes} bytes of output were dropped"));
             }
-            (Shown::AsItIs, Output::Done(_)) => {}
+            (OutputFormat::Plain, Output::Done(_)) => {}
         }
         Ok(())
     }
 
     pub fn flush(&mut self) -> Result<()> {
         self.out.flush()?;
-        // Standard output keeps a line that has no end yet.
+        // Standard output buffers incomplete lines.
         Ok(io::stdout().flush()?)
     }
 }
@@ -154,7 +154,7 @@ fn as_json(event: &Output) -> Result<Value> {
     })
 }
 
-/// Our exit code for how the command ended.
+/// The exit code of sbx for the result of a command.
 pub fn ended(exit_code: Option<i32>, signal: Option<&str>) -> ExitCode {
     if let Some(signal) = signal.filter(|_| io::stderr().is_terminal()) {
         note(&format!("sbx: the command was killed by {signal}"));
@@ -170,7 +170,7 @@ pub fn code(exit_code: Option<i32>, signal: Option<&str>) -> u8 {
     }
 }
 
-/// Of a signal, on every Linux that runs sandboxes.
+/// The number of a signal on Linux.
 fn number(signal: &str) -> u8 {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",

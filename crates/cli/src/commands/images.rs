@@ -1,4 +1,4 @@
-//! `sbx images`: the images that are on the service, and those on their way there.
+//! `sbx images`: lists images, with the progress of pulls.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
-/// Enough of a digest to tell images apart: its name and 12 digits.
+/// Length of a shortened digest: its algorithm and 12 digits.
 const DIGEST: usize = 19;
 
 pub async fn images(client: &Client, json: bool) -> Result<ExitCode> {

@@ -1,7 +1,6 @@
-//! What a command reads: our standard input, where that is asked for. Called by `run` and `exec`.
+//! Standard input of a command, with `-i`. Called by `run` and `exec`.
 //!
-//! The service takes text with the command. What is no text, or too long for that, is fed to a command that is there already, piece by
-//! piece as it comes.
+//! Short text is sent with the request. Binary or longer input is sent in chunks while the command runs.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -12,15 +11,15 @@ use tokio::sync::mpsc;
 
 use crate::cli::Running;
 
-/// The service's bound on a request, less room for the rest of it.
+/// The service's limit for a request, minus a margin.
 const LONGEST_TEXT: usize = 15 << 20;
-/// Fed at once.
+/// Size of one write to the command.
 const PIECE: usize = 1 << 20;
-/// Read at once; a pipe holds no more.
+/// Size of one read; the capacity of a pipe.
 const READ: usize = 64 << 10;
-/// Pieces that are read ahead.
+/// Chunks to read ahead.
 const AHEAD: usize = 4;
-/// For the end of a command to be seen.
+/// Number of checks whether the command has ended.
 const LOOKS: u32 = 20;
 const BETWEEN: Duration = Duration::from_millis(100);
 
@@ -32,31 +31,31 @@ pub enum Input {
     Raw(Raw),
 }
 
-/// Bytes to feed.
+/// Input to send while the command runs.
 pub struct Raw {
-    /// What was read.
+    /// What was read already.
     begun: Vec<u8>,
     /// There may be more.
     goes_on: bool,
 }
 
 impl Input {
-    /// Reads it, to its end where it is text. It may be long in coming, so this comes before whatever has a time.
+    /// Reads standard input, to its end if it is text. This may take long, so it precedes everything with a time limit.
     pub async fn read(running: &Running) -> Result<Self> {
         if !running.stdin {
             return Ok(Self::None);
         }
-        // A thread of its own: reading a terminal cannot be called off.
+        // A thread, because a read from a terminal cannot be cancelled.
         let read = tokio::task::spawn_blocking(|| begin(&mut io::stdin().lock())).await;
         read.context("reading standard input")?.context("reading standard input")
     }
 
-    /// Whether it has to be fed to a command that is there already.
+    /// Whether it must be sent while the command runs.
     pub fn is_raw(&self) -> bool {
         matches!(self, Self::Raw(_))
     }
 
-    /// The command with what goes along with it, and what is left to feed.
+    /// Adds the input to the request. Returns what must be sent while the command runs.
     pub fn given_to(self, execute: Execute) -> (Execute, Option<Raw>) {
         match self {
             Self::None => (execute, None),
@@ -77,13 +76,13 @@ fn begin(from: &mut impl Read) -> io::Result<Input> {
     })
 }
 
-/// A request has it as JSON, which needs up to six bytes for one.
+/// Whether the text fits as JSON, which needs up to six bytes per byte.
 fn fits(text: &str) -> bool {
     serde_json::to_vec(text).is_ok_and(|json| json.len() <= LONGEST_TEXT)
 }
 
 impl Raw {
-    /// Feeds it all, and ends the command's input. A command that wants no more, or has ended, is no failure.
+    /// Sends all input and closes standard input of the command. It is not a failure if the command stops reading or ends.
     pub async fn feed(self, command: &Detached) -> Result<()> {
         let Err(error) = self.fed(command).await else { return Ok(()) };
         match error.downcast_ref::<sandboxd_client::Error>().map(sandboxd_client::Error::code) {
@@ -109,7 +108,7 @@ impl Raw {
     }
 }
 
-/// A command that ends in the middle of a write breaks that off, before anybody has seen its end.
+/// A command that ends during a write aborts the write before its end is visible, so this checks for a while.
 async fn wants_no_more(command: &Detached) -> bool {
     for _ in 0..LOOKS {
         match command.status().await {
@@ -121,7 +120,7 @@ async fn wants_no_more(command: &Detached) -> bool {
     false
 }
 
-/// Hands on what comes, as it comes.
+/// Forwards input in chunks.
 fn read_on(from: &mut impl Read, tell: &mpsc::Sender<io::Result<Vec<u8>>>) {
     let mut piece = vec![0; READ];
     loop {

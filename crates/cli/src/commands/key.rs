@@ -1,5 +1,5 @@
-//! `sbx key`: API keys. No key makes keys over the network: whoever may read the service's data directory makes them, with the
-//! program `sandboxd` on its machine, and that is what this calls.
+//! `sbx key`: API keys. Keys cannot be created over the network. Only users who may read the data directory of the service can create
+//! them, with `sandboxd key` on its machine, which this command calls.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::each::{Done, Form, each};
+use super::batch::{Done, Form, for_each};
 use crate::cli::{Global, KeyVerb};
 use crate::{context, output};
 
@@ -17,7 +17,7 @@ const PROGRAM: &str = "sandboxd";
 pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode> {
     if let Some(url) = context::url(global)?.filter(|url| !is_here(url)) {
         bail!(
-            "keys are made on the machine of the service, {url}: run 'sandboxd {}' there",
+            "keys are managed on the machine of the service, {url}; run 'sandboxd {}' there",
             words(verb, false).join(" ")
         );
     }
@@ -30,30 +30,30 @@ pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode
             return Ok(ExitCode::SUCCESS);
         }
         KeyVerb::Revoke { ids } => {
-            return each(ids, Form::of(json, ids.len()), async |id: &String| {
+            return for_each(ids, Form::of(json, ids.len()), async |id: &String| {
                 let line = told(&program, &["key", "revoke", id]);
-                let line = line.with_context(|| format!("{id} is not revoked"))?;
+                let line = line.with_context(|| format!("cannot revoke {id}"))?;
                 Done::new(line, json!({"id": id, "revoked": true})).map(Some)
             })
             .await;
         }
         KeyVerb::Create { .. } | KeyVerb::List => {}
     }
-    // What it says is its own; how it ends is ours, as with everything else that fails here.
+    // sandboxd prints its own messages; the exit code of a failure is that of sbx.
     let ended = Command::new(&program).args(words(verb, json)).status();
     let ended = ended.with_context(|| program.display().to_string())?;
     Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(context::OURS) })
 }
 
-/// What `sandboxd` prints. What is wrong it says itself.
+/// The output of `sandboxd`, which prints its own errors.
 fn told(program: &Path, words: &[impl AsRef<OsStr>]) -> Result<String> {
     let output = Command::new(program).args(words).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| program.display().to_string())?;
-    ensure!(output.status.success(), "{PROGRAM} ended with {}", output.status);
+    ensure!(output.status.success(), "{PROGRAM} exited with {}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
-/// As `sandboxd` takes them.
+/// The arguments of `sandboxd`.
 fn words(verb: &KeyVerb, json: bool) -> Vec<String> {
     let mut words = vec!["key".to_owned()];
     match verb {
@@ -73,13 +73,13 @@ fn words(verb: &KeyVerb, json: bool) -> Vec<String> {
     words
 }
 
-/// Beside this program, where a build or a package puts both, or on the path.
+/// `sandboxd` next to this program, where builds and packages put both, or on the PATH.
 fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().ok().and_then(|own| own.parent().map(|dir| dir.join(PROGRAM)));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let named = std::env::split_paths(&path).map(|dir| dir.join(PROGRAM));
     own.into_iter().chain(named).find(|candidate| candidate.is_file()).with_context(|| {
-        format!("the program {PROGRAM} is neither beside sbx nor on the PATH: keys are made on the machine of the service, with '{PROGRAM} key'")
+        format!("cannot find {PROGRAM} next to sbx or on the PATH; keys are managed on the machine of the service, with '{PROGRAM} key'")
     })
 }
 

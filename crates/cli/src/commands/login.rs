@@ -1,5 +1,5 @@
-//! `sbx login`: keeps a service and a key under a name, once they are seen to work together. A certificate that nobody vouches for is
-//! shown and, if the person says so, pinned.
+//! `sbx login`: saves a URL and a key as a profile after checking that they work. If no authority vouches for the certificate, it shows
+//! the fingerprint and pins it if the user agrees.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
@@ -17,12 +17,12 @@ const LOCAL: &str = "https://127.0.0.1:8443";
 const LONGEST_KEY: u64 = 4096;
 
 pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCode> {
-    // Before anything is asked for that there would be no place for.
+    // Fails before any question if the profile could not be saved.
     let path = configuration::path()?;
     let variable = || std::env::var("SANDBOXD_URL").ok().filter(|url| !url.is_empty());
     let url = global.url.clone().or_else(variable).unwrap_or_else(|| LOCAL.to_owned());
     let name = global.profile.as_deref().unwrap_or(DEFAULT);
-    // Before the key is typed: whoever is at the other end is known first.
+    // Authenticates the service before the user types the key.
     let profile = Profile { url, key: String::new(), fingerprint: None, certificate: None };
     let profile = trusted(profile, &arguments).await?;
     let key = key(arguments.key_file.as_deref())?;
@@ -32,7 +32,7 @@ pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCod
     let mut configuration = Configuration::load(&path)?;
     configuration.profiles.insert(name.to_owned(), profile);
     configuration.save(&path)?;
-    note(&format!("sbx: {} is profile '{name}' in {}", client.url(), path.display()));
+    note(&format!("sbx: saved {} as profile '{name}' in {}", client.url(), path.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -40,7 +40,7 @@ fn base(url: &str) -> ClientBuilder {
     Client::builder().url(url)
 }
 
-/// The profile with what it is to trust.
+/// The profile with the certificate to trust.
 async fn trusted(mut profile: Profile, arguments: &LoginArguments) -> Result<Profile> {
     if let Some(text) = &arguments.fingerprint {
         let fingerprint: Fingerprint = text.parse().context("--fingerprint")?;
@@ -56,25 +56,25 @@ async fn trusted(mut profile: Profile, arguments: &LoginArguments) -> Result<Pro
     if arguments.system || error.code() != Code::NetworkError {
         return Err(error.into());
     }
-    // Where it shows a certificate at all, that is what is wrong.
+    // If the service has a certificate, an untrusted certificate is the cause.
     let Ok(shown) = Fingerprint::of(&profile.url).await else { return Err(error.into()) };
     note(&format!(
-        "sbx: no authority of this machine vouches for {}; its certificate is\n  {shown}",
+        "sbx: no certificate authority of this machine vouches for {}; the fingerprint of its certificate is\n  {shown}",
         profile.url
     ));
     ensure!(
         io::stdin().is_terminal(),
-        "compare it with the service's own and pass it: --fingerprint {shown}\n  there: openssl x509 -fingerprint \
+        "compare it with that of the service, then pass --fingerprint {shown}\n  on its machine: openssl x509 -fingerprint \
          -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem"
     );
     if !asked("Trust this certificate from now on? [y/N] ")?.trim().eq_ignore_ascii_case("y") {
-        bail!("not trusted; nothing was kept");
+        bail!("not trusted; nothing was saved");
     }
     profile.fingerprint = Some(shown.to_string());
     Ok(profile)
 }
 
-/// A key may lack the scope for lists and be a key all the same.
+/// A key without the scope for lists is valid too.
 async fn check(client: &Client) -> Result<()> {
     match client.list().page_size(1).page(0).await {
         Ok(_) => Ok(()),
@@ -93,7 +93,7 @@ fn key(file: Option<&Path>) -> Result<String> {
         None => limited(io::stdin())?,
     };
     let key = text.trim().to_owned();
-    ensure!(!key.is_empty(), "no key was given; it is read from standard input, or from --key-file");
+    ensure!(!key.is_empty(), "no key given; pass it on standard input or with --key-file");
     Ok(key)
 }
 
@@ -110,7 +110,7 @@ fn asked(question: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Asks without showing what is typed.
+/// Asks without echoing the input.
 fn unseen(question: &str) -> Result<String> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;

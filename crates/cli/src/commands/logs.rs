@@ -1,4 +1,4 @@
-//! `sbx logs`: what a detached command printed, or which there are.
+//! `sbx logs`: shows the output of a detached command, or lists executions.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -7,14 +7,14 @@ use anyhow::Result;
 use futures_util::StreamExt;
 use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 
-use super::follow::{Printer, Shown, followed};
+use super::follow::{OutputFormat, Printer, follow_detached};
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
-/// Held in memory for one answer. The service keeps less, but a command may print as fast as it is read.
+/// Limit for the output in memory. The service keeps less, but a command may print as fast as its output is read.
 const MOST: usize = 64 << 20;
 
 pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Result<ExitCode> {
@@ -40,7 +40,7 @@ async fn print(execution: &Detached) -> Result<()> {
     let mut output = execution.output().await?;
     loop {
         if output.dropped {
-            output::note("sbx: a part of the output is not kept any more");
+            output::note("sbx: part of the output was dropped");
         }
         io::stderr().write_all(output.stderr.as_bytes())?;
         output::text(&output.stdout)?;
@@ -51,7 +51,7 @@ async fn print(execution: &Detached) -> Result<()> {
     }
 }
 
-/// What the service answers in pieces, as one answer.
+/// All pages of the output as one.
 async fn whole(execution: &Detached) -> Result<ExecutionOutput> {
     let mut whole = execution.output().await?;
     while whole.more && whole.stdout.len() + whole.stderr.len() < MOST {
@@ -64,10 +64,10 @@ async fn whole(execution: &Detached) -> Result<ExecutionOutput> {
     Ok(whole)
 }
 
-/// The command's end is no failure of ours.
+/// Exits with 0 whatever the exit code of the command.
 async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
-    let shown = if json { Shown::Json } else { Shown::AsItIs };
-    let (mut printer, mut output) = (Printer::new(shown), followed(execution, shown));
+    let format = if json { OutputFormat::Json } else { OutputFormat::Plain };
+    let (mut printer, mut output) = (Printer::new(format), follow_detached(execution, format));
     while let Some(event) = output.next().await {
         let event = event?;
         printer.print(&event)?;

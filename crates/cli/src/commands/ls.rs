@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use sandboxd_client::{Client, List, SandboxItem, SandboxState};
 
-use super::lists::together;
+use super::merged_lists::merge;
 use crate::cli::LsArguments;
 use crate::output;
 use crate::style::{Paint, Tone};
@@ -40,13 +40,13 @@ async fn found(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxIt
         None if arguments.all => vec![wanted()],
         None => vec![wanted().state(SandboxState::Running), wanted().state(SandboxState::Paused)],
     };
-    let mut items = together(states, arguments.limit).await?;
+    let mut items = merge(states, arguments.limit).await?;
     items.truncate(arguments.limit);
     Ok(items)
 }
 
 fn state(name: &str) -> Result<SandboxState> {
-    serde_json::from_value(name.into()).with_context(|| format!("there is no state {name:?}"))
+    serde_json::from_value(name.into()).with_context(|| format!("unknown state {name:?}"))
 }
 
 pub fn tone(state: SandboxState) -> Tone {

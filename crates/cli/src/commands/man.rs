@@ -1,4 +1,4 @@
-//! `sbx man DIR`: a manual page for the program and each of its commands, for whoever packages it.
+//! `sbx man DIR`: writes a manual page for the program and each command, for packages.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,7 +1,6 @@
-//! `sbx open`: an exposed port, or the service's page about its interface, in a browser where there is one.
+//! `sbx open`: opens an exposed port or the API documentation in a browser, if there is one.
 //!
-//! The address of a private port has a token in it, which is made anew each time. It is printed for whoever has no browser here;
-//! a program that asks for JSON opens it itself.
+//! The URL of a private port contains a new token. The URL is printed too; with `--json` no browser is opened.
 
 use std::io::IsTerminal;
 use std::process::{Command, ExitCode, Stdio};
@@ -25,7 +24,7 @@ pub async fn open(client: &Client, json: bool, arguments: &OpenArguments) -> Res
     output::text(&format!("{url}\n"))?;
     let shown_by = |name: &str| std::env::var_os(name).is_some();
     if std::io::stdout().is_terminal() && (shown_by("DISPLAY") || shown_by("WAYLAND_DISPLAY")) {
-        // Whoever has no browser has the address.
+        // Without a browser the user has the URL.
         let _ = Command::new("xdg-open").arg(&url).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
     Ok(ExitCode::SUCCESS)
@@ -35,7 +34,7 @@ async fn address(client: &Client, id: &str, port: u16, arguments: &OpenArguments
     let sandbox = client.sandbox(id)?;
     let ports = sandbox.ports().await?;
     let Some(exposed) = ports.into_iter().find(|exposed| exposed.port == port) else {
-        bail!("port {port} of {id} is not exposed; 'sbx expose {id} {port}' does that");
+        bail!("port {port} of {id} is not exposed; run 'sbx expose {id} {port}'");
     };
     Ok(match exposed.visibility {
         PortVisibility::Public => exposed.url,

@@ -1,14 +1,14 @@
-//! `sbx pause`.
+//! `sbx pause`: pauses sandboxes.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::each::{Done, Form, each};
+use super::batch::{Done, Form, for_each};
 
 pub async fn pause(client: &Client, json: bool, ids: &[String]) -> Result<ExitCode> {
-    each(ids, Form::of(json, ids.len()), async |id: &String| {
+    for_each(ids, Form::of(json, ids.len()), async |id: &String| {
         let paused = client.sandbox(id)?.pause().await?;
         Done::new(id, paused).map(Some)
     })

@@ -1,4 +1,4 @@
-//! `sbx ports`: the ports of a sandbox that are reached from outside.
+//! `sbx ports`: lists the exposed ports of a sandbox.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `sbx ps`: the processes in a sandbox.
+//! `sbx ps`: lists the processes in a sandbox.
 
 use std::process::ExitCode;
 

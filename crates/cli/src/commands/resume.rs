@@ -1,14 +1,14 @@
-//! `sbx resume`.
+//! `sbx resume`: resumes paused sandboxes.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::each::{Done, Form, each};
+use super::batch::{Done, Form, for_each};
 
 pub async fn resume(client: &Client, json: bool, ids: &[String]) -> Result<ExitCode> {
-    each(ids, Form::of(json, ids.len()), async |id: &String| {
+    for_each(ids, Form::of(json, ids.len()), async |id: &String| {
         let resumed = client.sandbox(id)?.resume().await?;
         Done::new(id, resumed).map(Some)
     })

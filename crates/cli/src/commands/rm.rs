@@ -6,17 +6,17 @@ use anyhow::Result;
 use sandboxd_client::{Client, Code, SandboxState};
 use serde_json::json;
 
-use super::each::{Done, Form, each};
-use super::lists::together;
+use super::batch::{Done, Form, for_each};
+use super::merged_lists::merge;
 use crate::cli::RmArguments;
 
 pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<ExitCode> {
     let ids = if arguments.all { live(client).await? } else { arguments.ids };
     let form = if json && arguments.all { Form::Array } else { Form::of(json, ids.len()) };
-    each(&ids, form, async |id: &String| {
+    for_each(&ids, form, async |id: &String| {
         let sandbox = client.sandbox(id)?;
         let end = match sandbox.terminate().await {
-            // None is to be left, and this one has ended by itself before its turn.
+            // The sandbox terminated by itself meanwhile, which is what --all asks for.
             Err(error) if arguments.all && error.code() == Code::SandboxNotFound => return Ok(None),
             end => end?,
         };
@@ -34,8 +34,8 @@ pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<E
 
 /// All that are not terminated.
 async fn live(client: &Client) -> Result<Vec<String>> {
-    // Running ones again: one may be resumed before the paused ones are listed.
+    // Lists running ones again, because a paused one may be resumed before the second list.
     let states = [SandboxState::Running, SandboxState::Paused, SandboxState::Running];
-    let found = together(states.map(|state| client.list().state(state)), usize::MAX).await?;
+    let found = merge(states.map(|state| client.list().state(state)), usize::MAX).await?;
     Ok(found.into_iter().map(|item| item.id.to_string()).collect())
 }

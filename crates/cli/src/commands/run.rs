@@ -1,5 +1,5 @@
-//! `sbx run`: one command in a sandbox of its own, which is gone when this ends, also after Ctrl-C. What `-v` names is copied in
-//! before, and with `:rw` copied out after a command that nobody interrupted.
+//! `sbx run`: runs a command in a new sandbox and removes the sandbox, also after Ctrl-C. Volumes are copied in before, and with `:rw`
+//! copied out after a command that was not interrupted.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -9,22 +9,22 @@ use anyhow::Result;
 use futures_util::future::try_join_all;
 use sandboxd_client::{Client, Sandbox};
 
-use super::follow::{Shown, follow, prepared};
+use super::command_line;
+use super::creation::{Creation, CreationOptions, create_sandbox, remove};
+use super::detached::{TIMEOUT, run_detached};
+use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
-use super::made::{Made, Waiting, made, remove};
-use super::tended::{TIMEOUT, tended};
-use super::transfer::{Place, Source};
-use super::words;
+use super::transfer::{Location, Source};
 use crate::cli::{RunArguments, Volume};
 use crate::context::{Failure, OURS};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
-/// Beyond the command's: should this program be killed, the sandbox ends by itself.
+/// Lifetime of the sandbox beyond the time limit of the command, so that it ends even if sbx is killed.
 const GRACE: Duration = Duration::from_secs(60);
-/// For what is copied in and out again: the largest disk, both ways, at 8 MB/s.
+/// Time for copying: the largest disk, both ways, at 8 MB/s.
 const COPIES: Duration = Duration::from_secs(4 * 60 * 60);
-/// The service's bound on the life of a sandbox.
+/// The service's limit for the lifetime of a sandbox.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result<ExitCode> {
@@ -36,22 +36,22 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
     arguments.running.check(input.is_raw())?;
     let lifetime = lifetime(&arguments);
     let ask = || {
-        let create = words::new(client, &arguments.image, &arguments.new)?;
-        // One that idles has been left behind: it is to end, and not to be kept as a paused one.
+        let create = command_line::create_request(client, &arguments.image, &arguments.new)?;
+        // An abandoned sandbox must end instead of being kept paused.
         Ok(create.timeout(lifetime).idle_timeout(Duration::ZERO))
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
-    let waiting = Waiting { client, image, wait, quiet: json, interrupt: &interrupt };
-    let sandbox = match made(waiting, ask).await? {
-        Made::Sandbox(sandbox) => sandbox,
-        Made::Interrupted(code) => return Ok(ExitCode::from(code)),
+    let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
+    let sandbox = match create_sandbox(options, ask).await? {
+        Creation::Sandbox(sandbox) => sandbox,
+        Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
     let result = within(&sandbox, json, &arguments, input, &interrupt).await;
     remove(&sandbox).await;
     result
 }
 
-/// No more than a net for this program's sudden death, so it is wide: what is copied takes as long as it takes.
+/// The lifetime of the sandbox. It only matters if sbx is killed, so it is generous.
 fn lifetime(arguments: &RunArguments) -> Duration {
     let command = arguments.running.timeout.unwrap_or(TIMEOUT).saturating_add(GRACE);
     let copies = if arguments.volume.is_empty() { Duration::ZERO } else { COPIES };
@@ -70,22 +70,22 @@ async fn within(
         copied = copies => drop(copied?),
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     }
-    let execute = sandbox.execute(words::line(&arguments.command)).timeout(TIMEOUT);
+    let execute = sandbox.execute(command_line::bash_command(&arguments.command)).timeout(TIMEOUT);
     let running = &arguments.running;
-    let (execute, raw) = prepared(execute, running, input);
-    let shown = if json { Shown::Json } else { Shown::AsItIs };
-    // A person wants to interrupt the command in good order; a file or a program wants all that it prints. What is fed to it, and one
-    // that takes long, has to be a command that goes on by itself.
+    let (execute, raw) = with_input(execute, running, input);
+    let format = if json { OutputFormat::Json } else { OutputFormat::Plain };
+    // On a terminal Ctrl-C should reach the command; a file or pipe should receive all output. Streamed input and long time limits require
+    // a detached execution.
     let detached = std::io::stdout().is_terminal() || raw.is_some() || running.is_long();
     let code = if detached && !running.buffered {
-        tended(execute, raw, shown, interrupt).await?
+        run_detached(execute, raw, format, interrupt).await?
     } else {
-        follow(execute, running, shown, interrupt).await?
+        follow(execute, running, format, interrupt).await?
     };
     copied_out(sandbox, arguments, code, interrupt).await
 }
 
-/// One that fails does not keep the next from its turn. The command's own end counts more, where it was none in good order.
+/// Copies volumes out. A failure does not stop the next; the exit code of a failed command takes precedence.
 async fn copied_out(
     sandbox: &Sandbox,
     arguments: &RunArguments,
@@ -108,20 +108,20 @@ async fn copied_out(
 }
 
 async fn copy_in(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
-    let source = Source::find(Place::Here(volume.local.clone())).await?;
+    let source = Source::find(Location::Here(volume.local.clone())).await?;
     let (name, size) = source.shown();
     let progress = Progress::new(&name, size, false);
     let copied =
-        source.unnamed().copy(Place::Inside(sandbox.files(), volume.inside.clone()), &progress).await;
+        source.unnamed().copy(Location::Inside(sandbox.files(), volume.inside.clone()), &progress).await;
     progress.done();
     copied.map(drop)
 }
 
 async fn copy_out(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
-    let source = Source::find(Place::Inside(sandbox.files(), volume.inside.clone())).await?;
+    let source = Source::find(Location::Inside(sandbox.files(), volume.inside.clone())).await?;
     let (name, size) = source.shown();
     let progress = Progress::new(&name, size, false);
-    let copied = source.unnamed().copy(Place::Here(volume.local.clone()), &progress).await;
+    let copied = source.unnamed().copy(Location::Here(volume.local.clone()), &progress).await;
     progress.done();
     copied.map(drop)
 }

@@ -1,5 +1,5 @@
-//! `sbx shell`: a terminal in a sandbox, as if we sat at it. It goes on when this program or its connection ends, and can be
-//! come back to.
+//! `sbx shell`: an interactive terminal in a sandbox. It keeps running when this program or its connection ends, and can be attached to
+//! again.
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -10,21 +10,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
+use super::command_line;
 use super::follow::code;
-use super::words;
 use crate::cli::ShellArguments;
 use crate::interrupt::INTERRUPTED;
 use crate::output::note;
 use crate::tty::{self, Raw};
 
-/// Read from the keyboard at once; a clipboard comes in several.
+/// Size of one read from the keyboard.
 const KEYS: usize = 4096;
-/// Pieces of input that wait.
+/// Capacity of the input queue.
 const QUEUE: usize = 16;
 const CTRL_C: u8 = 3;
 
 pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCode> {
-    ensure!(tty::is_there(), "this is no terminal; 'sbx exec' runs a command without one");
+    ensure!(tty::is_there(), "this is not a terminal; use 'sbx exec' to run a command without one");
     let sandbox = client.sandbox(&arguments.id)?;
     let mut resized = signal(SignalKind::window_change())?;
     let terminal = match &arguments.attach {
@@ -38,14 +38,14 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
                 open = open.env("TERM", kind);
             }
             for word in &arguments.env {
-                let (name, value) = words::variable(word)?;
+                let (name, value) = command_line::env_variable(word)?;
                 open = open.env(name, value);
             }
             if let Some(workdir) = &arguments.workdir {
                 open = open.cwd(workdir);
             }
             if !arguments.command.is_empty() {
-                open = open.command(words::line(&arguments.command));
+                open = open.command(command_line::bash_command(&arguments.command));
             }
             open.await?
         }
@@ -54,7 +54,7 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
         terminal.resize(cols, rows).await?;
     }
     let execution = terminal.execution().id().to_string();
-    let raw = Raw::enter().context("the terminal cannot be set up")?;
+    let raw = Raw::enter().context("cannot set up the terminal")?;
     let left = at(terminal, &mut resized).await;
     drop(raw);
     match left? {
@@ -62,7 +62,7 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
         Left::Gone(code) => {
             let id = sandbox.id();
             note(&format!(
-                "sbx: the terminal goes on; 'sbx shell --attach {execution} {id}' comes back to it"
+                "sbx: the terminal keeps running; attach to it with 'sbx shell --attach {execution} {id}'"
             ));
             Ok(ExitCode::from(code))
         }
@@ -72,11 +72,11 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
 enum Left {
     /// The terminal has ended.
     Ended(u8),
-    /// We leave, and it stays.
+    /// Detached; the terminal keeps running.
     Gone(u8),
 }
 
-/// Sits at it.
+/// Connects the local terminal until either side ends.
 async fn at(mut terminal: Terminal, resized: &mut Signal) -> Result<Left> {
     let (mut hangup, mut terminate) = (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?);
     let (away, is_away) = watch::channel(false);
@@ -103,26 +103,26 @@ async fn at(mut terminal: Terminal, resized: &mut Signal) -> Result<Left> {
             Some(Shown::Dropped) => {}
             Some(Shown::Away) => {
                 away.send_replace(true);
-                note("\r\nsbx: the connection was lost and is being made again; Ctrl-C leaves\r");
+                note("\r\nsbx: connection lost, reconnecting; press Ctrl-C to exit\r");
             }
             Some(Shown::Back) => {
                 away.send_replace(false);
-                note("sbx: it is back\r");
+                note("sbx: reconnected\r");
             }
             Some(Shown::Ended(ended)) => {
                 return Ok(Left::Ended(code(ended.exit_code, ended.signal.as_deref())));
             }
-            None => anyhow::bail!("the terminal ended without saying how"),
+            None => anyhow::bail!("the terminal ended without a result"),
         }
     }
 }
 
-/// Hands on what is typed; while the terminal is away, some of it is kept. Tells of Ctrl-C then, when it is meant for us.
+/// Forwards input. While disconnected a bounded amount is kept, and Ctrl-C is reported to the caller.
 fn typing(keyboard: Keyboard, mut away: watch::Receiver<bool>) -> mpsc::Receiver<()> {
     let (keys, mut typed) = mpsc::channel::<Vec<u8>>(QUEUE);
     let (leave, left) = mpsc::channel(1);
     let is_away = away.clone();
-    // A thread that reads a terminal cannot be called off; it ends with the program.
+    // A thread, because a read from a terminal cannot be cancelled; it ends with the program.
     std::thread::spawn(move || {
         let mut piece = [0; KEYS];
         while let Ok(count @ 1..) = std::io::stdin().lock().read(&mut piece) {
@@ -133,7 +133,7 @@ fn typing(keyboard: Keyboard, mut away: watch::Receiver<bool>) -> mpsc::Receiver
                 } else if let Err(TrySendError::Closed(_)) = keys.try_send(typed) {
                     return;
                 }
-                // What is more than is kept is lost: to wait would be to miss Ctrl-C.
+                // Input beyond the queue is lost, because waiting would miss Ctrl-C.
             } else if keys.blocking_send(typed).is_err() {
                 return;
             }
@@ -141,7 +141,7 @@ fn typing(keyboard: Keyboard, mut away: watch::Receiver<bool>) -> mpsc::Receiver
     });
     tokio::spawn(async move {
         while let Some(piece) = typed.recv().await {
-            // What is typed meanwhile goes when the terminal is back, and stands in nobody's way until then.
+            // Input is held back until the connection is restored.
             if away.wait_for(|away| !away).await.is_err() {
                 return;
             }

@@ -1,5 +1,5 @@
-//! `sbx top`: the processes in a sandbox by the processor they use, until Ctrl-C. Looking is a command in the sandbox, so it does
-//! not become idle meanwhile.
+//! `sbx top`: shows the processes in a sandbox by CPU usage until Ctrl-C. It runs a command in the sandbox, which therefore does not become
+//! idle.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Files and directories between this machine and sandboxes, however they are named. Called by `cp` and `run`.
+//! Copies files and directories between this machine and sandboxes. Called by `cp` and `run`.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -12,18 +12,19 @@ use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files};
 use tokio::io::AsyncWriteExt;
 
+use crate::context::NoDirectory;
 use crate::progress::Progress;
 
-/// Where something is.
-pub enum Place {
+/// A source or destination.
+pub enum Location {
     Here(PathBuf),
     Inside(Files, PathBuf),
     /// Standard input or output.
     Stream,
 }
 
-impl Place {
-    /// `SANDBOX:PATH`, `-`, or a path here; a path here that looks like the first is written with `./` in front.
+impl Location {
+    /// Parses `SANDBOX:PATH`, `-`, or a local path. A local path that starts with `sb_` needs a leading `./`.
     pub fn parse(client: &Client, word: &OsStr) -> Result<Self> {
         if word == "-" {
             return Ok(Self::Stream);
@@ -48,7 +49,7 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// What there is to copy, opened.
+/// An opened source.
 pub enum Source {
     File {
         name: Option<OsString>,
@@ -56,7 +57,7 @@ pub enum Source {
         mode: Option<u32>,
         content: Content,
     },
-    /// Without a name, only what is in it is copied.
+    /// Without a name, only its contents are copied.
     Directory {
         name: Option<OsString>,
         content: Content,
@@ -70,10 +71,12 @@ pub enum Content {
 }
 
 impl Source {
-    pub async fn find(place: Place) -> Result<Self> {
+    pub async fn find(place: Location) -> Result<Self> {
         match place {
-            Place::Stream => Ok(Self::File { name: None, size: None, mode: None, content: Content::Stdin }),
-            Place::Here(path) => {
+            Location::Stream => {
+                Ok(Self::File { name: None, size: None, mode: None, content: Content::Stdin })
+            }
+            Location::Here(path) => {
                 let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
                 if found.is_dir() {
                     let name = name(&path);
@@ -83,7 +86,7 @@ impl Source {
                 let (name, mode) = (name(&path), Some(found.permissions().mode() & 0o777));
                 Ok(Self::File { name, size, mode, content: Content::Here(path) })
             }
-            Place::Inside(files, path) => {
+            Location::Inside(files, path) => {
                 let found = files.stat_target(&path).await?;
                 let name = name(&path);
                 if found.is_directory {
@@ -105,7 +108,7 @@ impl Source {
         (name.as_ref().map_or(unnamed.into(), |name| name.to_string_lossy()), size)
     }
 
-    /// To stand at its place and not below it.
+    /// The same source, to be copied to the destination itself instead of into it.
     pub fn unnamed(self) -> Self {
         match self {
             Self::File { size, mode, content, .. } => Self::File { name: None, size, mode, content },
@@ -113,48 +116,49 @@ impl Source {
         }
     }
 
-    /// Into its place.
-    pub async fn copy(self, to: Place, progress: &Progress) -> Result<Copied> {
+    /// Copies to the destination.
+    pub async fn copy(self, to: Location, progress: &Progress) -> Result<Copied> {
         match (self, to) {
-            (Self::File { name, mode, content, .. }, Place::Inside(files, path)) => {
+            (Self::File { name, mode, content, .. }, Location::Inside(files, path)) => {
                 let path = inside(&files, path, name.as_deref()).await?;
                 let mut write = files.write(&path, content.body(progress).await?);
                 if let Some(mode) = mode {
                     write = write.mode(mode);
                 }
-                Ok(Copied { files: 1, bytes: write.await?.size_bytes })
+                let written = write.await.map_err(|error| NoDirectory::explain(error, &path))?;
+                Ok(Copied { files: 1, bytes: written.size_bytes })
             }
-            (Self::Directory { name, content }, Place::Inside(files, path)) => {
+            (Self::Directory { name, content }, Location::Inside(files, path)) => {
                 let path = inside(&files, path, name.as_deref()).await?;
                 let archive = content.archive(progress).await?;
                 let unpacked = files.unpack(&path, archive).await?;
                 Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
             }
-            (Self::File { name, mode, content, .. }, Place::Here(path)) => {
+            (Self::File { name, mode, content, .. }, Location::Here(path)) => {
                 let path = here(path, name.as_deref());
                 content.into_file(&path, mode, progress).await
             }
-            (Self::Directory { name, content }, Place::Here(path)) => {
+            (Self::Directory { name, content }, Location::Here(path)) => {
                 let path = here(path, name.as_deref());
-                ensure!(!path.exists() || path.is_dir(), "{} is no directory", path.display());
+                ensure!(!path.exists() || path.is_dir(), "{} is not a directory", path.display());
                 let Content::Inside(files, from) = content else { return both_here() };
                 let stream = files.pack(from).stream().await?.on_progress(progress.teller());
                 let unpacked = stream.unpack_to(path).await?;
                 Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
             }
-            (Self::File { content: Content::Inside(files, from), .. }, Place::Stream) => {
+            (Self::File { content: Content::Inside(files, from), .. }, Location::Stream) => {
                 print(files.read(from).stream().await?.on_progress(progress.teller())).await
             }
-            (Self::Directory { content: Content::Inside(files, from), .. }, Place::Stream) => {
+            (Self::Directory { content: Content::Inside(files, from), .. }, Location::Stream) => {
                 print(files.pack(from).stream().await?.on_progress(progress.teller())).await
             }
-            (_, Place::Stream) => both_here(),
+            (_, Location::Stream) => both_here(),
         }
     }
 }
 
 fn both_here<T>() -> Result<T> {
-    bail!("neither of the two is in a sandbox; one has to be SANDBOX:PATH")
+    bail!("neither of the two is a path in a sandbox; write SANDBOX:PATH")
 }
 
 impl Content {
@@ -172,7 +176,7 @@ impl Content {
     async fn archive(self, progress: &Progress) -> Result<FileBody> {
         let body = match self {
             Self::Here(path) => FileBody::directory(path),
-            Self::Stdin => bail!("standard input is no directory"),
+            Self::Stdin => bail!("standard input is not a directory"),
             Self::Inside(files, path) => passed_on(files.pack(path).stream().await?),
         };
         Ok(body.on_progress(progress.teller()))
@@ -195,7 +199,7 @@ fn passed_on(stream: FileStream) -> FileBody {
     FileBody::stream(stream.map_err(io::Error::other))
 }
 
-/// For whom it can be read.
+/// Makes a file executable for those who may read it.
 fn executable(path: &Path) -> io::Result<()> {
     let mut permissions = path.metadata()?.permissions();
     permissions.set_mode(permissions.mode() | (permissions.mode() & 0o444) >> 2);
@@ -214,7 +218,7 @@ async fn print(mut stream: FileStream) -> Result<Copied> {
     Ok(Copied { files: 1, bytes })
 }
 
-/// The last part of a path; none where only what is in a directory is meant.
+/// The last component of a path; `None` if only the contents of a directory are meant.
 fn name(path: &Path) -> Option<OsString> {
     let path = path.as_os_str().as_bytes();
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
@@ -225,12 +229,12 @@ fn name(path: &Path) -> Option<OsString> {
     Some(OsString::from_vec(last(&path[..end]))).filter(|name| !name.is_empty())
 }
 
-/// Said to be a directory.
+/// Whether the path is written as a directory.
 fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// A directory takes in what has a name.
+/// The destination in the sandbox: inside an existing directory, otherwise the path itself.
 async fn inside(files: &Files, path: PathBuf, name: Option<&OsStr>) -> Result<PathBuf> {
     let Some(name) = name else { return Ok(path) };
     let is_directory = match files.stat_target(&path).await {
@@ -266,14 +270,14 @@ mod tests {
     #[test]
     fn places_are_told_apart() {
         let client = Client::builder().url("http://127.0.0.1:9").key("k").build().unwrap();
-        let place = |word: &str| Place::parse(&client, word.as_ref());
-        let odd = Place::parse(&client, OsStr::from_bytes(b"sb_aaaaaaaa:a/\xff"));
-        assert!(matches!(odd, Ok(Place::Inside(_, path)) if name(&path).unwrap().as_bytes() == b"\xff"));
-        assert!(matches!(place("-"), Ok(Place::Stream)));
-        assert!(matches!(place("a:b"), Ok(Place::Here(path)) if path == Path::new("a:b")));
-        assert!(matches!(place("./sb_aaaaaaaa:x"), Ok(Place::Here(_))));
-        assert!(matches!(place("sb_aaaaaaaa:/x"), Ok(Place::Inside(_, path)) if path == Path::new("/x")));
-        assert!(matches!(place("sb_aaaaaaaa:"), Ok(Place::Inside(_, path)) if path == Path::new(".")));
+        let place = |word: &str| Location::parse(&client, word.as_ref());
+        let odd = Location::parse(&client, OsStr::from_bytes(b"sb_aaaaaaaa:a/\xff"));
+        assert!(matches!(odd, Ok(Location::Inside(_, path)) if name(&path).unwrap().as_bytes() == b"\xff"));
+        assert!(matches!(place("-"), Ok(Location::Stream)));
+        assert!(matches!(place("a:b"), Ok(Location::Here(path)) if path == Path::new("a:b")));
+        assert!(matches!(place("./sb_aaaaaaaa:x"), Ok(Location::Here(_))));
+        assert!(matches!(place("sb_aaaaaaaa:/x"), Ok(Location::Inside(_, path)) if path == Path::new("/x")));
+        assert!(matches!(place("sb_aaaaaaaa:"), Ok(Location::Inside(_, path)) if path == Path::new(".")));
         assert!(place("sb_:/x").is_err());
     }
 }

@@ -1,16 +1,16 @@
-//! `sbx unexpose`: ports of a sandbox are reached from outside no more.
+//! `sbx unexpose`: closes exposed ports.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::each::{Done, Form, each};
+use super::batch::{Done, Form, for_each};
 use crate::cli::UnexposeArguments;
 
 pub async fn unexpose(client: &Client, json: bool, arguments: &UnexposeArguments) -> Result<ExitCode> {
     let sandbox = client.sandbox(&arguments.id)?;
-    each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
+    for_each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
         let closed = sandbox.close_port(*port).await?;
         Done::new(closed.port, &closed).map(Some)
     })

@@ -1,4 +1,4 @@
-//! The codes of errors, one variant each. A code that `api` gains does not compile until it is in the list here.
+//! Error codes. The conversion from `ErrorCode` is exhaustive, so a new code of the service does not compile until it is listed here.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use api::ErrorCode;
 
 macro_rules! codes {
     ($($(#[doc = $meaning:literal])+ $variant:ident,)+) => {
-        /// What went wrong: one variant for each error of the service, and four of the library.
+        /// What went wrong: one variant for each error of the service, and five of the library.
         ///
         /// ```
         /// use sandboxd_client::Code;
@@ -17,13 +17,15 @@ macro_rules! codes {
         #[non_exhaustive]
         pub enum Code {
             $($(#[doc = $meaning])+ $variant,)+
-            /// The service was not reached, or its answer did not arrive in time or whole.
+            /// The service was not reached, or its response did not arrive completely and in time.
             NetworkError,
-            /// The settings of this client do not work: its URL, its key, the certificate it is to trust.
+            /// The settings of this client do not work: its URL, its key or its certificates.
             Configuration,
+            /// An argument of the call is malformed, such as an id; [`details`](crate::Error::details) has its name as `argument`.
+            InvalidArgument,
             /// A file or directory of this machine could not be read or written.
             LocalFile,
-            /// An answer that this version of the library does not know; see [`Error::code_name`](crate::Error::code_name).
+            /// A response that this version of the library does not understand; see [`Error::code_name`](crate::Error::code_name).
             Unknown,
         }
 
@@ -34,7 +36,7 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// As bodies write it.
+            /// The code as it is written in error bodies.
             ///
             /// ```
             /// assert_eq!(sandboxd_client::Code::InvalidState.as_str(), "INVALID_STATE");
@@ -44,6 +46,7 @@ macro_rules! codes {
                     $(Self::$variant => ErrorCode::$variant.as_str(),)+
                     Self::NetworkError => "NETWORK_ERROR",
                     Self::Configuration => "CLIENT_CONFIGURATION",
+                    Self::InvalidArgument => "INVALID_ARGUMENT",
                     Self::LocalFile => "LOCAL_FILE",
                     Self::Unknown => "UNKNOWN",
                 }
@@ -53,59 +56,59 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The request has the wrong form.
+    /// The request is malformed.
     InvalidRequest,
-    /// A value is out of its range or set.
+    /// A value is outside its allowed range or set.
     InvalidConfig,
     /// The command is longer than 64 KB.
     CommandTooLong,
-    /// The API key is missing or not valid.
+    /// The API key is missing or invalid.
     Unauthorized,
-    /// The key is valid and lacks the scope for this.
+    /// The key is valid but lacks the required scope.
     Forbidden,
-    /// The sandbox does not permit it, not even to its root.
+    /// The sandbox does not permit the operation, even to its root user.
     PermissionDenied,
-    /// The network policy of the sandbox does not let this port be exposed.
+    /// The network policy of the sandbox does not allow exposing this port.
     PortNotAllowed,
     /// The sandbox does not exist or was terminated.
     SandboxNotFound,
-    /// There is no file or directory at this path of the sandbox.
+    /// The path does not exist in the sandbox.
     FileNotFound,
     /// The port is not exposed.
     PortNotFound,
-    /// The sandbox has no execution of this id, or it is not kept any more.
+    /// The sandbox has no execution with this id, or the execution log has expired.
     ExecutionNotFound,
-    /// There is nothing at this path: the service is older than this library, or the URL is another's.
+    /// The URL path does not exist: the service is older than this library, or the URL is that of another server.
     NotFound,
-    /// The path does not take this method.
+    /// The URL path does not support this method.
     MethodNotAllowed,
-    /// The time of the command was used up before it could start.
+    /// The time limit expired before the command could start.
     ExecutionTimeout,
-    /// The sandbox is in a state that does not allow this.
+    /// The state of the sandbox does not allow the operation.
     InvalidState,
-    /// Something is at this path already.
+    /// The path exists already.
     FileExists,
-    /// It is a directory, a device, a fifo or a socket.
+    /// The path is a directory, device, FIFO or socket.
     NotAFile,
-    /// It, or something on the way to it, is no directory.
+    /// The path, or a part of it, is not a directory.
     NotADirectory,
-    /// The directory holds something.
+    /// The directory is not empty.
     DirectoryNotEmpty,
     /// The execution has ended.
     ExecutionEnded,
-    /// The execution's standard input is closed, or never was open.
+    /// The standard input of the execution is closed or was never open.
     StdinClosed,
     /// The execution has no terminal.
     NotATerminal,
-    /// Too many requests, creations or commands at once.
+    /// Too many requests, creates or concurrent commands.
     RateLimited,
-    /// An unexpected fault of the service.
+    /// The service failed unexpectedly.
     InternalError,
-    /// The sandbox failed while it ran the command.
+    /// The sandbox failed while running the command.
     ExecutionError,
-    /// Nothing in the sandbox listens on the port, or what does gave no answer that can be passed on.
+    /// Nothing in the sandbox listens on the port, or its response cannot be relayed.
     PortUnreachable,
-    /// No room at the moment, or the image is still being fetched.
+    /// No capacity at the moment, or the image is still being pulled.
     ResourceExhausted,
     /// The sandbox's disk is full.
     DiskFull,

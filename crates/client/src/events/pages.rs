@@ -44,7 +44,7 @@ impl Pages {
         };
         let page = self.events.fetch(after, before, 0).await?;
         let last = page.data.last().and_then(|event| event["id"].as_str()?.parse().ok());
-        // A page that is empty and promises more would be asked for for ever.
+        // An empty page that announces more would cause an endless loop.
         self.more = page.pagination.has_more && last.is_some();
         self.place = last.or(self.place);
         self.page = page.data.into_iter().filter_map(known).collect();

@@ -1,6 +1,6 @@
-//! A directory of this machine as an archive, while others may go on working in it: each file is as long as the head before it says,
-//! and what vanishes was never there. Called by [`FileBody::directory`](super::FileBody::directory). What cannot be read is an error
-//! that names it; what was written until then is half an archive.
+//! Packs a local directory while others may change it: each file has the length that its header announced, and files that vanish are
+//! omitted. Called by [`FileBody::directory`](super::FileBody::directory). A file that cannot be read is an error that names it; the
+//! archive is then incomplete.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use tar::{Builder, Header, HeaderMode};
 
-/// Writes a directory as an archive, with names below it. Sockets, fifos and devices are left out: the other side makes none.
+/// Writes a directory as an archive with relative names. Omits sockets, FIFOs and devices, which the service does not create.
 pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
     let name = |error: io::Error| named(dir, &error);
     let found = dir.metadata().map_err(name)?;
-    // Before its head is written: it may be no directory.
+    // Fails before the first header if the path is not a directory.
     let mut waiting = names(dir, Path::new("")).map_err(name)?;
     let mut archive = Builder::new(to);
     archive.append_data(&mut header(&found), "./", io::empty())?;
@@ -22,7 +22,7 @@ pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
     archive.finish()
 }
 
-/// One entry. What is in it, if it is a directory, waits for its turn.
+/// Appends one entry. The contents of a directory are queued.
 fn append(
     archive: &mut Builder<impl Write>,
     dir: &Path,
@@ -40,7 +40,7 @@ fn append(
         archive.append_link(&mut header(&found), name, target)
     } else if found.is_file() {
         let Some(file) = unless_gone(&path, File::open(&path))? else { return Ok(()) };
-        // Of what was opened: something else may have taken its name.
+        // Uses the metadata of the open file, because the name may have been reused.
         let found = file.metadata().map_err(|error| named(&path, &error))?;
         if !found.is_file() {
             return Ok(());
@@ -52,7 +52,7 @@ fn append(
     }
 }
 
-/// What is in a directory, each with the directory's own name in front.
+/// The entries of a directory, with its name as prefix.
 fn names(path: &Path, name: &Path) -> io::Result<Vec<PathBuf>> {
     path.read_dir()?.map(|entry| Ok(name.join(entry?.file_name()))).collect()
 }
@@ -63,7 +63,7 @@ fn header(found: &Metadata) -> Header {
     header
 }
 
-/// Nothing where it vanished after its directory was read, or what it was in did.
+/// `None` if the entry or its directory vanished meanwhile.
 fn unless_gone<T>(path: &Path, looked: io::Result<T>) -> io::Result<Option<T>> {
     match looked {
         Ok(there) => Ok(Some(there)),
@@ -76,7 +76,7 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// So many bytes: of a file that has grown the first, and behind one that has shrunk zeroes, as where a file has a hole.
+/// Reads exactly this many bytes: a file that grew is cut off, and one that shrank is filled with zeroes.
 struct Exactly<'a, R> {
     from: R,
     path: &'a Path,

@@ -1,4 +1,4 @@
-//! What is written into a sandbox, wherever it comes from.
+//! Content to write into a sandbox.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use super::archive;
 use super::pieces::{PIECE, read_by, written_by};
 use crate::payload::{Payload, Pieces};
 
-/// Content for [`Files::write`](crate::Files::write) and [`Files::unpack`](crate::Files::unpack): text, bytes, a file or a directory
-/// of this machine, a reader, or a stream. Only text and bytes are held in memory.
+/// Content for [`Files::write`](crate::Files::write) and [`Files::unpack`](crate::Files::unpack): text, bytes, a local file or
+/// directory, a reader, or a stream. Only text and bytes are held in memory.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -37,7 +37,7 @@ pub struct FileBody {
 }
 
 impl FileBody {
-    /// A file of this machine. It is opened when it is sent, and again when that is tried again.
+    /// A local file. It is opened for each attempt to send it.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -51,12 +51,12 @@ impl FileBody {
     /// ```
     pub fn file(path: impl Into<PathBuf>) -> Self {
         let path = Arc::new(path.into());
-        Self { payload: Payload::again(move || opened(Arc::clone(&path))) }
+        Self { payload: Payload::repeatable(move || opened(Arc::clone(&path))) }
     }
 
-    /// A directory of this machine as a tar archive, for [`Files::unpack`](crate::Files::unpack). Links stay links; sockets, fifos and
-    /// devices are left out. Others may go on working in it: what vanishes meanwhile is left out too, and a file that grows or
-    /// shrinks while it is read has the length that it had, cut off or filled with zeroes. What may not be read is an error.
+    /// A local directory as a tar archive, for [`Files::unpack`](crate::Files::unpack). Symbolic links are kept; sockets, FIFOs and
+    /// devices are omitted. The directory may change meanwhile: files that vanish are omitted, and a file that grows or shrinks is cut
+    /// off or filled with zeroes to its previous length. A file that cannot be read is an error.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -75,10 +75,10 @@ impl FileBody {
             let path = Arc::clone(&path);
             written_by(move |to| archive::pack(&path, to))
         };
-        Self { payload: Payload::again(pack) }
+        Self { payload: Payload::repeatable(pack) }
     }
 
-    /// What a reader gives. It is read once: a fault after the first bytes is not tried again.
+    /// The bytes of a reader. It is read once, so a failure after the first bytes is not retried.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -94,7 +94,7 @@ impl FileBody {
         Self { payload: Payload::once(read_by(reader)) }
     }
 
-    /// Pieces as they come. They are taken once: a fault after the first is not tried again.
+    /// The chunks of a stream. It is consumed once, so a failure after the first chunk is not retried.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -109,7 +109,7 @@ impl FileBody {
         Self { payload: Payload::once(pieces.boxed()) }
     }
 
-    /// Calls `tell` as it is sent, with the bytes so far; from the beginning where it is sent again.
+    /// Calls `tell` with the bytes sent so far; a retry starts from zero.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -123,8 +123,10 @@ impl FileBody {
         let tell = Arc::new(tell);
         let payload = match self.payload {
             Payload::None => Payload::None,
-            Payload::Whole(bytes) => Payload::again(move || counted(cut(bytes.clone()), Arc::clone(&tell))),
-            Payload::Again(begin) => Payload::again(move || counted(begin(), Arc::clone(&tell))),
+            Payload::Whole(bytes) => {
+                Payload::repeatable(move || counted(cut(bytes.clone()), Arc::clone(&tell)))
+            }
+            Payload::Repeatable(begin) => Payload::repeatable(move || counted(begin(), Arc::clone(&tell))),
             Payload::Once(pieces) => {
                 let pieces = pieces.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
                 pieces.map_or(Payload::None, |pieces| Payload::once(counted(pieces, tell)))
@@ -133,10 +135,10 @@ impl FileBody {
         Self { payload }
     }
 
-    /// What is long goes in pieces, so that its time counts for each of them and not for all.
+    /// Long content is sent in chunks, so that the timeout applies to each chunk.
     pub(super) fn into_payload(self) -> Payload {
         match self.payload {
-            Payload::Whole(bytes) if bytes.len() > PIECE => Payload::again(move || cut(bytes.clone())),
+            Payload::Whole(bytes) if bytes.len() > PIECE => Payload::repeatable(move || cut(bytes.clone())),
             other => other,
         }
     }

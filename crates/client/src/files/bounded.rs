@@ -1,32 +1,32 @@
-//! A bound on the heads of an archive's entries. Whoever reads them keeps long names, and whoever wrote them may be hostile: between two
-//! entries no more than a head is read, whatever it says of itself.
+//! A limit on the size of archive headers. The tar reader keeps long names in memory, and the archive may be hostile: between two
+//! entries at most one bounded header is read.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
 
-/// Longest name, target of a link, and pax records of one entry, each; far more than a path can have.
+/// Limit for each of the name, link target and pax records of an entry; far above the longest path.
 const LONGEST: u64 = 64 << 10;
-/// The three with their headers, that of the entry, and what fills up the content before it.
+/// All three with their headers, the entry header and the padding of the previous content.
 const HEAD: u64 = 3 * (LONGEST + 1024) + 1024;
 
-/// How much may be read now.
+/// The bytes that may be read now.
 #[derive(Clone)]
 pub struct Allowance(Rc<Cell<u64>>);
 
-/// Reads no more than is allowed.
+/// A reader with a limit.
 pub struct Bounded<R> {
     from: R,
     allowance: Allowance,
 }
 
 impl Allowance {
-    /// Of contents any number.
+    /// Contents are not limited.
     pub fn new() -> Self {
         Self(Rc::new(Cell::new(u64::MAX)))
     }
 
-    /// Has something read one head, with so much content to pass over before it. Answers how long the head was too.
+    /// Runs `read` for one header after skipping the given amount of content. Returns the length of the header too.
     pub fn head<T>(&self, before: u64, read: impl FnOnce() -> T) -> (T, u64) {
         self.0.set(HEAD.saturating_add(before));
         let read = read();

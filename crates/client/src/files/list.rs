@@ -1,4 +1,4 @@
-//! Lists of directories, page by page or as one stream.
+//! Directory listings, by page or as one stream.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::transport::Call;
 const LARGEST_PAGE: u32 = 100;
 
 impl Files {
-    /// Asks for what is in a directory, by name.
+    /// Lists a directory, sorted by name.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -35,7 +35,7 @@ impl Files {
     }
 }
 
-/// A list of a directory that is being asked for.
+/// A query for the entries of a directory.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -55,7 +55,7 @@ pub struct ListFiles {
 }
 
 impl ListFiles {
-    /// How many are fetched at a time: 1 to 100, and 100 if nothing is said.
+    /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -71,7 +71,7 @@ impl ListFiles {
         self
     }
 
-    /// One page: what comes after the first `offset`.
+    /// Returns one page, starting at `offset`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -89,8 +89,8 @@ impl ListFiles {
         list.await.map_err(|error| self.files.failed("list", &self.path, error))
     }
 
-    /// All of them, fetched by pages as they are taken. What comes to be or vanishes in the directory meanwhile may be missed, or push
-    /// another one over the edge of a page.
+    /// Streams all entries, fetching pages on demand. If the directory changes meanwhile, entries may be missed or shifted to another
+    /// page.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -111,7 +111,7 @@ impl ListFiles {
                 }
                 let Some(offset) = next else { return Ok(None) };
                 let came = list.page(offset).await?;
-                // A page that is empty and promises more would be asked for for ever.
+                // An empty page that announces more would cause an endless loop.
                 let more = came.pagination.has_more && !came.data.is_empty();
                 next = more.then(|| offset + u64::try_from(came.data.len()).unwrap_or(u64::MAX));
                 page = came.data.into();
@@ -121,7 +121,7 @@ impl ListFiles {
     }
 }
 
-/// A stream of what is in a directory. It ends after the first error.
+/// A stream of directory entries. It ends after the first error.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {

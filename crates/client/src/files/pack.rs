@@ -1,4 +1,4 @@
-//! Whole directories, which travel as tar archives.
+//! Transfer of directories as tar archives.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::transport::Call;
 use crate::{Error, Result};
 
 impl Files {
-    /// A directory with all in it, as a tar archive or in a directory of this machine.
+    /// Downloads a directory as a tar archive or into a local directory.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -31,8 +31,8 @@ impl Files {
         Pack { files: self.clone(), path: path.as_ref().into() }
     }
 
-    /// Unpacks a tar archive into a directory, which is made if it is not there: [`FileBody::directory`] for one of this machine, or
-    /// any other content that is an archive.
+    /// Unpacks a tar archive into a directory, which is created if necessary. The content is [`FileBody::directory`] for a local
+    /// directory, or any other archive.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -50,7 +50,7 @@ impl Files {
     }
 }
 
-/// A directory that is being packed.
+/// A directory to download.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -68,7 +68,7 @@ pub struct Pack {
 }
 
 impl Pack {
-    /// As an archive, as it comes.
+    /// Streams the directory as a tar archive.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -84,11 +84,15 @@ impl Pack {
         let answer = self.files.sandbox.stream(call).await;
         let answer = answer.map_err(|error| self.files.failed("pack", &self.path, error))?;
         let stream = FileStream::new(&self.files, "pack", &self.path, answer);
-        self.files.note(EventKind::FileRead, &self.path.to_string_lossy(), &[("isDirectory", true.into())]);
+        self.files.record_event(
+            EventKind::FileRead,
+            &self.path.to_string_lossy(),
+            &[("isDirectory", true.into())],
+        );
         Ok(stream)
     }
 
-    /// Into a directory of this machine; see [`FileStream::unpack_to`].
+    /// Unpacks into a local directory; see [`FileStream::unpack_to`].
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -106,10 +110,9 @@ impl Pack {
 }
 
 impl FileStream {
-    /// Unpacks an archive into a directory of this machine, which is made if it is not there. What comes out of a sandbox is not
-    /// trusted: nothing is written outside of the directory, not through links either; devices, fifos and sockets are left out;
-    /// owners and set-user-id bits are not taken over. What cannot be made is passed over, and told as an error when the rest is there;
-    /// what was written before a failure stays.
+    /// Unpacks an archive into a local directory, which is created if necessary. The archive is not trusted: nothing is written outside
+    /// the directory, also not through symbolic links; devices, FIFOs and sockets are omitted; owners and set-user-id bits are ignored.
+    /// Entries that cannot be created are skipped and reported as an error at the end; what was written before a failure stays.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -131,7 +134,7 @@ impl FileStream {
     }
 }
 
-/// An archive that is being unpacked; `.await` does it.
+/// An archive to unpack; `.await` sends it.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -153,12 +156,12 @@ pub struct Unpack {
 impl Unpack {
     async fn send(self) -> Result<Unpacked> {
         let url = self.files.url("/tar", &[("path", &self.path)], "");
-        // Twice is the same directory.
+        // Unpacking twice has the same result.
         let call = Call::new(Method::PUT, url, Safety::Repeatable)
             .payload(self.archive.into_payload(), "application/x-tar");
         let unpacked = self.files.sandbox.json::<Unpacked>(call).await;
         let unpacked = unpacked.map_err(|error| self.files.failed("unpack", &self.path, error))?;
-        self.files.note(EventKind::FileCreated, &unpacked.path, &[("isDirectory", true.into())]);
+        self.files.record_event(EventKind::FileCreated, &unpacked.path, &[("isDirectory", true.into())]);
         Ok(unpacked)
     }
 }

@@ -1,4 +1,4 @@
-//! Between what reads or writes in a thread and what is polled: pieces of bytes through a channel that holds a few of them.
+//! Bridges between blocking readers and writers in threads and async streams, through bounded channels of chunks.
 
 use std::io::{self, Read, Write};
 
@@ -10,22 +10,22 @@ use tokio::sync::mpsc;
 
 use crate::payload::Pieces;
 
-/// Large enough that what a piece costs does not count.
+/// Large enough to make the cost per chunk negligible.
 pub const PIECE: usize = 256 << 10;
-/// In the channel, besides the one at either end.
+/// Capacity of the channel, in addition to the chunk at either end.
 const WAITING: usize = 4;
 
-/// What a reader gives, piece by piece.
+/// The chunks of a reader.
 pub fn read_by(reader: impl AsyncRead + Send + 'static) -> Pieces {
     let begin = Some(Box::pin(reader));
     unfold(begin, |reader| async move {
         let mut reader = reader?;
         let mut piece = BytesMut::with_capacity(PIECE);
-        // A piece is filled as far as it goes: small reads would make small frames.
+        // Fills the chunk, because small reads would become small frames.
         while piece.len() < PIECE {
             match reader.read_buf(&mut piece).await {
                 Ok(0) if piece.is_empty() => return None,
-                // At the end the next turn finds it empty; what waits for more is sent without waiting.
+                // A short read is sent at once; the next call finds the end.
                 Ok(got) if got == 0 || got < PIECE / 4 => break,
                 Ok(_) => {}
                 Err(error) => return Some((Err(error), None)),
@@ -36,20 +36,20 @@ pub fn read_by(reader: impl AsyncRead + Send + 'static) -> Pieces {
     .boxed()
 }
 
-/// What `write` writes in a thread of its own, piece by piece. Dropped, it makes the next write fail.
+/// The chunks that `write` writes in a thread. After the stream is dropped, the next write fails.
 pub fn written_by(write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'static) -> Pieces {
     let (pieces, mut came) = mpsc::channel(WAITING);
     tokio::task::spawn_blocking(move || {
         let mut writer = Writer { piece: BytesMut::with_capacity(PIECE), pieces };
         if let Err(error) = write(&mut writer).and_then(|()| writer.flush()) {
-            // Nobody there to be told is why it failed.
+            // The receiver is gone, which is why the write failed.
             let _ = writer.pieces.blocking_send(Err(error));
         }
     });
     futures_util::stream::poll_fn(move |cx| came.poll_recv(cx)).boxed()
 }
 
-/// Sends what is written in pieces.
+/// Sends what is written as chunks.
 pub struct Writer {
     piece: BytesMut,
     pieces: mpsc::Sender<io::Result<Bytes>>,
@@ -75,7 +75,7 @@ impl Write for Writer {
     }
 }
 
-/// Gives what comes to `read` in a thread of its own; answers what that one does, or why nothing came any more.
+/// Passes a stream to `read` in a thread. Returns the result of `read`, or the error of the stream.
 pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
     mut pieces: BoxStream<'static, Result<Bytes, E>>,
     read: impl FnOnce(&mut Reader) -> io::Result<T> + Send + 'static,
@@ -88,11 +88,11 @@ pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
             Ok(bytes) => to.send(Some(bytes)).await,
             Err(error) => {
                 fault = Some(error);
-                // Not the end: what there is would pass for all.
+                // An error, because an end would make a partial archive look complete.
                 to.send(None).await
             }
         };
-        // Who reads may have had enough.
+        // The reader may have stopped early.
         if sent.is_err() || fault.is_some() {
             break;
         }
@@ -102,7 +102,7 @@ pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
     fault.map_or(Ok(read), Err)
 }
 
-/// Reads what comes.
+/// Reads the chunks of a channel.
 pub struct Reader {
     piece: Bytes,
     came: mpsc::Receiver<Option<Bytes>>,

@@ -1,4 +1,4 @@
-//! Reading a file, as a whole or as it comes.
+//! Reading files, buffered or streamed.
 
 use std::future::IntoFuture;
 use std::io;
@@ -22,11 +22,11 @@ use super::Files;
 use crate::transport::{Call, request_id};
 use crate::{Error, Result};
 
-/// The service gives up on a sandbox that is silent for a minute.
+/// The service gives up on a silent sandbox after a minute.
 const LONGEST_SILENCE: Duration = Duration::from_secs(90);
 
 impl Files {
-    /// Reads a file. `.await` has all of it in memory; [`text`](Read::text), [`stream`](Read::stream) and [`to_file`](Read::to_file) have it otherwise.
+    /// Reads a file. `.await` returns it in memory; see also [`text`](Read::text), [`stream`](Read::stream) and [`to_file`](Read::to_file).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -42,7 +42,7 @@ impl Files {
     }
 }
 
-/// A file that is being read.
+/// A file to read.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -56,13 +56,13 @@ impl Files {
 pub struct Read {
     files: Files,
     path: Box<Path>,
-    /// As the header `Range` has it.
+    /// The value of the `Range` header.
     range: Option<String>,
 }
 
 impl Read {
-    /// Only these bytes, as far as they are there. A range that begins behind the end is
-    /// [`InvalidRequest`](crate::Code::InvalidRequest), and so is an empty one.
+    /// Reads only these bytes, up to the end of the file. A range that starts after the end, or is empty, fails with
+    /// [`InvalidRequest`](crate::Code::InvalidRequest).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -81,7 +81,7 @@ impl Read {
             Bound::Excluded(before) => before.saturating_add(1),
             Bound::Unbounded => 0,
         };
-        // One without bytes is none that HTTP has; the service is to say so.
+        // HTTP has no empty range; the service reports the error.
         let last = match range.end_bound() {
             Bound::Included(last) => last.to_string(),
             Bound::Excluded(0) => "-1".to_owned(),
@@ -92,7 +92,7 @@ impl Read {
         self
     }
 
-    /// Only so many bytes at its end.
+    /// Reads only the last bytes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -107,7 +107,7 @@ impl Read {
         self
     }
 
-    /// As it comes, a piece at a time. What is not taken waits in the sandbox.
+    /// Streams the file with back-pressure.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -132,11 +132,11 @@ impl Read {
         let answer = answer.map_err(|error| self.files.failed("read", &self.path, error))?;
         let stream = FileStream::new(&self.files, "read", &self.path, answer);
         let size = stream.length().map(|bytes| ("sizeBytes", bytes.into()));
-        self.files.note(EventKind::FileRead, &self.path.to_string_lossy(), size.as_slice());
+        self.files.record_event(EventKind::FileRead, &self.path.to_string_lossy(), size.as_slice());
         Ok(stream)
     }
 
-    /// All of it, as text. What is not UTF-8 becomes U+FFFD.
+    /// Returns the whole file as text. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -150,7 +150,7 @@ impl Read {
         Ok(String::from_utf8_lossy(&self.whole().await?).into_owned())
     }
 
-    /// Into a file of this machine, which takes its place when all of it is there. Answers how many bytes it has.
+    /// Writes to a local file, which is replaced once the download is complete. Returns the size in bytes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -189,8 +189,7 @@ impl IntoFuture for Read {
     }
 }
 
-/// Bytes of a sandbox as they come: a [`Stream`] of pieces, of a file or of an archive. Cut off, it ends with an error and never as if
-/// that were all.
+/// A [`Stream`] of the bytes of a file or an archive. A transfer that breaks off ends with an error, never like a complete one.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -227,7 +226,7 @@ impl FileStream {
         Self { pieces: pieces.boxed(), length, request_id: request_id(&head.headers) }
     }
 
-    /// How many bytes come, where the sandbox knows that.
+    /// The number of bytes, if it is known.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -242,7 +241,7 @@ impl FileStream {
         self.length
     }
 
-    /// The id under which the service's log knows the request.
+    /// The request id, as it appears in the log of the service.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -256,7 +255,7 @@ impl FileStream {
         self.request_id.as_deref()
     }
 
-    /// Calls `tell` as it comes, with the bytes so far.
+    /// Calls `tell` with the bytes received so far.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -278,8 +277,8 @@ impl FileStream {
         Self { pieces: self.pieces.inspect_ok(count).boxed(), ..self }
     }
 
-    /// Into a file of this machine, which takes its place when all of it is there; what is no regular file is written to. Answers how
-    /// many bytes came.
+    /// Writes to a local file, which is replaced once the transfer is complete; a device or FIFO is written to directly. Returns the
+    /// number of bytes.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -322,26 +321,26 @@ impl Stream for FileStream {
 async fn next(body: &mut Incoming) -> Result<Option<Bytes>> {
     loop {
         let mut frame = body.frame();
-        // A timer costs more than a piece that is there already.
+        // Avoids the timer if a chunk is ready.
         let came = match (&mut frame).now_or_never() {
             Some(came) => came,
             None => tokio::time::timeout(LONGEST_SILENCE, frame)
                 .await
-                .map_err(|_| Error::network(format!("nothing came for {} s", LONGEST_SILENCE.as_secs())))?,
+                .map_err(|_| Error::network(format!("no data for {} s", LONGEST_SILENCE.as_secs())))?,
         };
         let Some(frame) = came else { return Ok(None) };
-        let frame = frame.map_err(|error| Error::network(format!("the content broke off: {error}")))?;
+        let frame = frame.map_err(|error| Error::network(format!("the transfer broke off: {error}")))?;
         if let Ok(piece) = frame.into_data() {
             return Ok(Some(piece));
         }
     }
 }
 
-/// Where a file of this machine comes to be.
+/// The destination of a download.
 enum Destination {
-    /// A name of its own until it is whole; dropped, it is gone.
+    /// A temporary file until it is complete; removed on drop.
     Beside(tempfile::NamedTempFile, PathBuf),
-    /// A device or a fifo.
+    /// A device or FIFO.
     Through(PathBuf),
 }
 
@@ -350,7 +349,7 @@ impl Destination {
         let (place, mode) = match std::fs::metadata(local) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(found) if !found.is_file() => return Ok(Self::Through(local.into())),
-            // A link stays one.
+            // A symbolic link is followed, not replaced.
             Ok(found) => (local.canonicalize()?, Some(found.permissions())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (local.into(), None),
             Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! Archives to directories of this machine. What is unpacked comes out of a sandbox: it is hostile.
+//! Unpacks archives into local directories. The archives come from sandboxes and are treated as hostile.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -8,15 +8,15 @@ use tar::{Archive, Entry, EntryType};
 
 use super::bounded::{Allowance, Bounded};
 
-/// What a directory's owner needs to put something into it.
+/// The mode bits that the owner of a directory needs to create entries.
 const OWN_ALL: u32 = 0o700;
-/// They are remembered, and whoever is inside can make many.
+/// Limits memory, because the archive may contain any number of directories.
 const MOST_CLOSED: usize = 10_000;
 const MOST_CLOSED_BYTES: u64 = 32 << 20;
-/// Told one by one.
+/// Failures that are reported individually.
 const MOST_FAULTS: usize = 5;
 
-/// Unpacks an archive below a directory. What cannot be made is passed over, and is an error when all the rest is there.
+/// Unpacks an archive below a directory. Entries that cannot be created are skipped and reported as an error at the end.
 pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     std::fs::create_dir_all(dir)?;
     let path = dir.to_string_lossy().into_owned();
@@ -24,7 +24,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     let allowance = Allowance::new();
     let mut archive = Archive::new(Bounded::new(archive, &allowance));
     archive.set_preserve_mtime(true);
-    // Those that even their owner cannot write into come last.
+    // Read-only directories get their mode last.
     let (mut directories, mut remembered, mut faults) = (Vec::new(), 0, Faults::default());
     let mut entries = archive.entries()?;
     let mut before = 0;
@@ -49,17 +49,17 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
         }
         before = pass(&mut entry)?;
     }
-    // Deepest first, so that a mode that forbids writing does not hinder what is below.
+    // Deepest first: a read-only parent would prevent changes below it.
     directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
     for mut entry in directories {
         made(&mut entry, dir, &mut tally, &mut faults);
     }
-    // What is behind the end: the sender is to be heard to its own.
+    // Reads the padding after the archive, up to the end of the stream.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     faults.none().map(|()| tally)
 }
 
-/// Makes one entry. Each is judged by itself, so what stands in the way of one does not keep the next from its place.
+/// Creates one entry. A failure does not affect the next entries.
 fn made<R: Read>(entry: &mut Entry<'_, R>, dir: &Path, tally: &mut Unpacked, faults: &mut Faults) {
     let kind = entry.header().entry_type();
     match entry.unpack_in(dir) {
@@ -67,16 +67,16 @@ fn made<R: Read>(entry: &mut Entry<'_, R>, dir: &Path, tally: &mut Unpacked, fau
             *counted(kind, tally) += 1;
             tally.bytes += entry.size();
         }
-        // Its name leads out of the directory.
+        // The name leads outside the directory.
         Ok(false) => tally.skipped += 1,
         Err(error) => faults.add(&entry.path_bytes(), &error),
     }
 }
 
-/// Why entries could not be made.
+/// Failures to create entries.
 #[derive(Default)]
 struct Faults {
-    /// The first few.
+    /// The first failures.
     told: Vec<String>,
     others: u64,
 }
@@ -92,7 +92,7 @@ impl Faults {
         }
     }
 
-    /// An error with all of them if there are any.
+    /// An error that lists the failures, if any.
     fn none(self) -> io::Result<()> {
         if self.told.is_empty() {
             return Ok(());
@@ -105,7 +105,7 @@ impl Faults {
     }
 }
 
-/// What is behind an error says why.
+/// The message of an error with that of its source.
 fn with_causes(error: &io::Error) -> String {
     let mut told = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -133,7 +133,7 @@ fn counted(kind: EntryType, tally: &mut Unpacked) -> &mut u64 {
     }
 }
 
-/// Passes over what is left of an entry. Answers how much of it the next has before it all the same.
+/// Skips the rest of an entry. Returns how much of it still precedes the next header.
 fn pass<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<u64> {
     if entry.header().entry_type() != EntryType::GNUSparse {
         io::copy(entry, &mut io::sink())?;

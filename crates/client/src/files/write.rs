@@ -1,4 +1,4 @@
-//! Writing a file.
+//! Writing files.
 
 use std::path::Path;
 
@@ -11,8 +11,7 @@ use crate::retry::Safety;
 use crate::transport::Call;
 
 impl Files {
-    /// Writes a file, of any size. The file takes its place when all of it is there: until then, and where it fails, what was there
-    /// before stays as it was.
+    /// Writes a file of any size, atomically: an existing file is replaced when the upload is complete, and is unchanged if it fails.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -28,7 +27,7 @@ impl Files {
     }
 }
 
-/// A file that is being written; `.await` does it.
+/// A file to write; `.await` sends it.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -47,7 +46,7 @@ pub struct Write {
 }
 
 impl Write {
-    /// Its mode. If nothing is said, that of the file that was there, or 0644.
+    /// Sets the mode. The default is that of the existing file, or 0644.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -62,7 +61,7 @@ impl Write {
         self
     }
 
-    /// Makes the directories above it.
+    /// Creates missing parent directories.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -82,12 +81,12 @@ impl Write {
             more.push_str("&parents=true");
         }
         let url = self.files.url("", &[("path", &self.path)], &more);
-        // Twice is the same file.
+        // Writing twice has the same result.
         let call = Call::new(Method::PUT, url, Safety::Repeatable)
             .payload(self.content.into_payload(), "application/octet-stream");
         let written = self.files.sandbox.json::<FileEntry>(call).await;
         let entry = written.map_err(|error| self.files.failed("write", &self.path, error))?;
-        self.files.note_entry(&entry);
+        self.files.record_entry(&entry);
         Ok(entry)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What an answer of a model cost.
+/// Records the cost of a model response.
 ///
 /// ```
 /// let cost = sandboxd_client::LlmCost {

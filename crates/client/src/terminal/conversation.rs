@@ -1,4 +1,4 @@
-//! The task that speaks with a terminal: over one websocket after another, with what was missed in between repeated.
+//! The task that owns the connection of a terminal. It reconnects and replays missed output.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::reattach::passes;
 use crate::websocket::Socket;
 use crate::{Error, Result};
 
-/// How long a service may be away before that is an error.
+/// Limit for reconnecting without success.
 const LONGEST_AWAY: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// The service pings every few seconds.
+/// The service sends pings every few seconds.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
-/// What goes to a terminal.
+/// Input to a terminal.
 #[derive(Debug)]
 pub enum Said {
     Bytes(Bytes),
@@ -31,18 +31,18 @@ pub enum Said {
 
 pub struct Conversation {
     execution: Detached,
-    /// Bytes that came, from the beginning.
+    /// Offset: bytes received since the beginning.
     position: u64,
-    /// As it was last said, to be said again on the next connection.
+    /// The last size, to send again on the next connection.
     size: Option<TerminalSize>,
     said: mpsc::Receiver<Said>,
     show: mpsc::Sender<Result<Shown>>,
     socket: Socket,
 }
 
-/// Why a connection is over.
-enum Over {
-    /// For good.
+/// Why a connection ended.
+enum ConnectionEnd {
+    /// The terminal ended or was detached.
     Finished,
     Lost(Error),
 }
@@ -60,15 +60,15 @@ impl Conversation {
 
     pub async fn run(mut self) {
         loop {
-            let error = match self.speak().await {
-                Over::Finished => return,
-                Over::Lost(error) => error,
+            let error = match self.run_connection().await {
+                ConnectionEnd::Finished => return,
+                ConnectionEnd::Lost(error) => error,
             };
             if self.show.send(Ok(Shown::Away)).await.is_err() {
                 return;
             }
             if let Err(error) = self.reconnect(error).await {
-                // Nobody there to hear it is no matter.
+                // The receiver may be gone.
                 let _ = self.show.send(Err(error)).await;
                 return;
             }
@@ -94,8 +94,8 @@ impl Conversation {
         Err(self.execution.sandbox().failed(error))
     }
 
-    /// Over one connection, until that is over.
-    async fn speak(&mut self) -> Over {
+    /// Serves one connection until it ends.
+    async fn run_connection(&mut self) -> ConnectionEnd {
         if let Some(size) = self.size
             && self.socket.send(resize(size)).await.is_err()
         {
@@ -110,7 +110,7 @@ impl Conversation {
                             self.size = Some(size);
                             resize(size)
                         }
-                        None => return Over::Finished,
+                        None => return ConnectionEnd::Finished,
                     };
                     if self.socket.send(message).await.is_err() {
                         return lost("the connection broke off");
@@ -122,9 +122,9 @@ impl Conversation {
                             self.position += bytes.len() as u64;
                             Some(Shown::Bytes(bytes))
                         }
-                        Ok(Some(Ok(Message::Text(text)))) => match self.noted(&text) {
+                        Ok(Some(Ok(Message::Text(text)))) => match self.control_message(&text) {
                             Ok(shown) => shown,
-                            Err(error) => return Over::Lost(error),
+                            Err(error) => return ConnectionEnd::Lost(error),
                         },
                         Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => None,
                         Ok(Some(Ok(Message::Close(_))) | None) => return lost("the connection was closed"),
@@ -134,16 +134,16 @@ impl Conversation {
                     let Some(shown) = shown else { continue };
                     let is_last = matches!(shown, Shown::Ended(_));
                     if self.show.send(Ok(shown)).await.is_err() || is_last {
-                        return Over::Finished;
+                        return ConnectionEnd::Finished;
                     }
                 }
             }
         }
     }
 
-    fn noted(&mut self, text: &str) -> Result<Option<Shown>> {
+    fn control_message(&mut self, text: &str) -> Result<Option<Shown>> {
         let note: TerminalNote = serde_json::from_str(text)
-            .map_err(|error| Error::unknown(101, format!("a message is not understood: {error}"), None))?;
+            .map_err(|error| Error::unknown(101, format!("a message cannot be parsed: {error}"), None))?;
         if let Some(error) = note.error {
             let text = serde_json::to_string(&error).unwrap_or_default();
             return Err(Error::of_event(&text).unwrap_or_else(|| Error::network("the terminal failed")));
@@ -165,10 +165,10 @@ async fn connected(execution: &Detached, position: u64) -> Result<Socket> {
 
 fn resize(size: TerminalSize) -> Message {
     let control = TerminalControl { resize: Some(size), ..TerminalControl::default() };
-    // Two numbers have a JSON.
+    // Serializing two numbers cannot fail.
     Message::text(serde_json::to_string(&control).unwrap_or_default())
 }
 
-fn lost(why: &str) -> Over {
-    Over::Lost(Error::network(format!("the terminal's connection was lost: {why}")))
+fn lost(why: &str) -> ConnectionEnd {
+    ConnectionEnd::Lost(Error::network(format!("the connection of the terminal was lost: {why}")))
 }

@@ -220,6 +220,7 @@ async fn a_stream_that_is_refused_ends() {
     assert_eq!(client.events().follow().await.err().unwrap().code(), Code::Forbidden);
     let mut events = client.events().follow().await.unwrap();
     proxy.trouble(Trouble::Status { status: 401, code: "UNAUTHORIZED", retry_after_s: 0 });
+    proxy.cut_answers();
     assert_eq!(events.next().await.unwrap().unwrap_err().code(), Code::Unauthorized);
     assert!(events.next().await.is_none());
 }

@@ -2,4 +2,5 @@
 
 mod faults;
 mod proxy;
+mod reattach;
 mod retries;

@@ -26,7 +26,6 @@ use tokio::sync::{oneshot, watch};
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub method: Method,
-    pub path: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
@@ -148,8 +147,7 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
 async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
-    let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let seen = Seen { method: head.method.clone(), path, headers: head.headers.clone(), body: body.clone() };
+    let seen = Seen { method: head.method.clone(), headers: head.headers.clone(), body: body.clone() };
     lock(&shared.seen).push(seen);
     let trouble = lock(&shared.troubles).pop_front();
     match trouble {
@@ -204,6 +202,8 @@ fn refusal(status: u16, code: &str, retry_after_s: u64) -> Response<Body> {
 fn cut_after(body: Incoming, bytes: usize) -> Body {
     let pieces = stream::unfold((body, bytes), async |(mut body, left)| {
         if left == 0 {
+            // While the body waits, hyper sends what it has; otherwise not even the head would arrive.
+            tokio::time::sleep(Duration::from_millis(50)).await;
             return Some((Err(Cut), (body, 0)));
         }
         let frame = body.frame().await?.map_err(|_| Cut);

@@ -183,7 +183,8 @@ async fn what_no_service_says_is_an_error_and_not_a_panic() {
     proxy.trouble(refusal(418, "TEAPOT"));
     let error = proxy.client().health().await.unwrap_err();
     assert_eq!((error.code(), error.code_name(), error.status()), (Code::Unknown, "TEAPOT", Some(418)));
-    let nobody = sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("k").retries(1).build().unwrap();
+    let nobody =
+        sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("k").retries(1).build().unwrap();
     let error = nobody.health().await.unwrap_err();
     assert_eq!((error.code(), error.repeats()), (Code::NetworkError, 1));
     assert!(error.to_string().contains("http://127.0.0.1:9"), "{error}");

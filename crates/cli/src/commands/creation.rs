@@ -1,5 +1,5 @@
-//! Waiting for a new sandbox, whose image may have to be fetched first. Called by `create` and `run`. Whoever is interrupted leaves
-//! no sandbox behind.
+//! Creates a sandbox, waiting for capacity and for the pull of its image. Called by `create` and `run`. An interrupted create leaves no
+//! sandbox behind.
 
 use std::time::Duration;
 
@@ -11,54 +11,57 @@ use crate::interrupt::Interrupt;
 use crate::output::note;
 use crate::pull::Pull;
 
-/// Where a service names no time of its own.
+/// Delay between attempts if the service names none.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// How long there may be no room, where nothing else is said.
+/// Default limit for waiting for capacity.
 const ROOM: Duration = Duration::from_secs(120);
-/// How long an image may be fetched while nobody sees how far it is.
+/// Default limit for waiting for an image if no progress is shown.
 const IMAGE: Duration = Duration::from_secs(600);
 
-/// What came of waiting for a sandbox.
-pub enum Made {
+/// The result of creating a sandbox.
+pub enum Creation {
     Sandbox(Sandbox),
-    /// Interrupted meanwhile, with the exit code for that. There is no sandbox.
+    /// Interrupted, with the exit code. There is no sandbox.
     Interrupted(u8),
 }
 
-/// Who waits, and for how long.
-pub struct Waiting<'a> {
+/// What to wait for, and how long.
+pub struct CreationOptions<'a> {
     pub client: &'a Client,
     pub image: &'a str,
-    /// At most, if anything was said.
+    /// Limit given by the user.
     pub wait: Option<Duration>,
-    /// No bar.
+    /// Show no progress.
     pub quiet: bool,
     pub interrupt: &'a Interrupt,
 }
 
-/// What is missing.
+/// What the service lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
-    /// It is being fetched.
+    /// The image is being pulled.
     Image,
     Room,
 }
 
-/// Makes a sandbox; where the service has no room, or still fetches the image, again and again until the time is over.
-pub async fn made(waiting: Waiting<'_>, ask: impl Fn() -> Result<Create>) -> Result<Made> {
-    let interrupt = waiting.interrupt;
-    let pull = Pull::new(waiting.client, waiting.image, waiting.quiet);
+/// Creates a sandbox, retrying until the limit while the service lacks capacity or the image.
+pub async fn create_sandbox(
+    options: CreationOptions<'_>,
+    ask: impl Fn() -> Result<Create>,
+) -> Result<Creation> {
+    let interrupt = options.interrupt;
+    let pull = Pull::new(options.client, options.image, options.quiet);
     let begin = Instant::now();
     let mut since: Option<(Missing, Instant)> = None;
     loop {
         let (answer, interrupted) = answered(ask()?, &pull, interrupt).await;
         let error = match (answer, interrupted) {
-            (Ok(sandbox), None) => return Ok(Made::Sandbox(sandbox)),
+            (Ok(sandbox), None) => return Ok(Creation::Sandbox(sandbox)),
             (Ok(sandbox), Some(code)) => {
                 remove(&sandbox).await;
-                return Ok(Made::Interrupted(code));
+                return Ok(Creation::Interrupted(code));
             }
-            (Err(_), Some(code)) => return Ok(Made::Interrupted(code)),
+            (Err(_), Some(code)) => return Ok(Creation::Interrupted(code)),
             (Err(error), None) => error,
         };
         let Some(missing) = missing(&error) else { return Err(error.into()) };
@@ -70,8 +73,8 @@ pub async fn made(waiting: Waiting<'_>, ask: impl Fn() -> Result<Create>) -> Res
         };
         since = Some((missing, began));
         let pause = error.retry_after().unwrap_or(LOOK_AGAIN);
-        let waited = if waiting.wait.is_some() { begin } else { began }.elapsed();
-        if limit(waiting.wait, missing, pull.is_watched()).is_some_and(|limit| waited + pause > limit) {
+        let waited = if options.wait.is_some() { begin } else { began }.elapsed();
+        if limit(options.wait, missing, pull.is_watched()).is_some_and(|limit| waited + pause > limit) {
             return Err(error.into());
         }
         let is_seen = missing == Missing::Image && pull.is_watched();
@@ -81,15 +84,15 @@ pub async fn made(waiting: Waiting<'_>, ask: impl Fn() -> Result<Create>) -> Res
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            // It is here, and what the service asked to wait for has happened.
+            // The pull has ended, so there is no need to wait for the rest of the delay.
             () = pull.over(), if missing == Missing::Image => {}
-            code = interrupt.first() => return Ok(Made::Interrupted(code)),
+            code = interrupt.first() => return Ok(Creation::Interrupted(code)),
         }
     }
 }
 
-/// The answer to one create, and the exit code of who was interrupted meanwhile. It is not cut off half-way: nobody would know of the
-/// sandbox.
+/// The response to one create, and the exit code of an interrupt meanwhile. The request is not cancelled, because the id of the new
+/// sandbox would be lost.
 async fn answered(
     create: Create,
     pull: &Pull<'_>,
@@ -102,11 +105,11 @@ async fn answered(
         never = pull.show() => match never {},
     };
     pull.hide();
-    note("sbx: leaving when the service has answered; Ctrl-C again leaves at once");
+    note("sbx: stopping after the service has responded; press Ctrl-C again to exit at once");
     (answer.await, Some(code))
 }
 
-/// What may be there in a while; nothing where the error is another one.
+/// What the service lacks at the moment; `None` for other errors.
 fn missing(error: &Error) -> Option<Missing> {
     if error.code() != Code::ResourceExhausted {
         return None;
@@ -115,7 +118,7 @@ fn missing(error: &Error) -> Option<Missing> {
     Some(if is_image { Missing::Image } else { Missing::Room })
 }
 
-/// How long is waited for it; nothing for as long as it takes, which a person sees and can end.
+/// The limit for waiting; `None` for no limit, if a user sees the progress and can interrupt it.
 fn limit(given: Option<Duration>, missing: Missing, is_watched: bool) -> Option<Duration> {
     match (given, missing) {
         (Some(given), _) => Some(given),
@@ -124,11 +127,13 @@ fn limit(given: Option<Duration>, missing: Missing, is_watched: bool) -> Option<
     }
 }
 
-/// The result of a command counts more than a sandbox that stays for a minute.
+/// Terminates a sandbox. A failure is only printed, because the result of the command matters more.
 pub async fn remove(sandbox: &Sandbox) {
     if let Err(error) = sandbox.terminate().await {
         let id = sandbox.id();
-        note(&format!("sbx: {id} could not be removed: {error}; it ends by itself, or with 'sbx rm {id}'"));
+        note(&format!(
+            "sbx: cannot remove {id}: {error}; it terminates at its timeout, or with 'sbx rm {id}'"
+        ));
     }
 }
 

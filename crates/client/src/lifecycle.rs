@@ -1,5 +1,5 @@
-//! What happens to a sandbox, told to whoever asked for it (section 6.2 of the specification). The calls of a handle tell what they
-//! did and what they learnt; a handler is called in the task of the call, before the call answers.
+//! Lifecycle events of a sandbox, for handlers registered with [`Sandbox::on`](crate::Sandbox::on). Calls of a handle report what they
+//! did and observed; handlers run in the task of the call, before it returns.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,19 +8,19 @@ use api::Timestamp;
 
 use crate::Error;
 
-/// Something that can happen to a sandbox: [`Started`], [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
+/// A lifecycle event of a sandbox: [`Started`], [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
 ///
 /// ```
-/// use sandboxd_client::{Happening, Paused};
-/// fn name<H: Happening>(_: &H) -> &'static str { H::NAME }
+/// use sandboxd_client::{LifecycleEvent, Paused};
+/// fn name<E: LifecycleEvent>(_: &E) -> &'static str { H::NAME }
 /// assert_eq!(name(&Paused { runtime_duration_ms: 1 }), "paused");
 /// ```
-pub trait Happening: Any + Send + Sync + sealed::Sealed {
-    /// As the specification calls it.
+pub trait LifecycleEvent: Any + Send + Sync + sealed::Sealed {
+    /// The name of the event.
     const NAME: &'static str;
 }
 
-/// It was made and runs.
+/// The sandbox was created and runs.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -31,7 +31,7 @@ pub trait Happening: Any + Send + Sync + sealed::Sealed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started;
 
-/// It was paused.
+/// The sandbox was paused.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -43,11 +43,11 @@ pub struct Started;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paused {
-    /// All its running time so far.
+    /// The total running time so far.
     pub runtime_duration_ms: u64,
 }
 
-/// It was resumed.
+/// The sandbox was resumed.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -60,11 +60,11 @@ pub struct Paused {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resumed {
-    /// How long this pause was.
+    /// The duration of the pause.
     pub paused_duration_ms: u64,
 }
 
-/// It is gone. Told once, by the call that ended it or the first one that found it gone.
+/// The sandbox is terminated. Reported once, by the call that terminated it or the first that found it terminated.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -76,11 +76,11 @@ pub struct Resumed {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terminated {
-    /// `deleted` when somebody asked for it, `timeout` when its lifetime was over, `expired` when it was paused for too long.
+    /// `deleted` on request, `timeout` when its running time was used up, `expired` when it was paused for too long.
     pub reason: String,
-    /// All its running time; not known to a call that found it gone.
+    /// The total running time; `None` if the call found the sandbox terminated.
     pub total_runtime_ms: Option<u64>,
-    /// When that was; known where the service answered to it.
+    /// The time of termination, if the service reported it.
     pub terminated_at: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ pub struct Terminated {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// The error that the call answers.
+    /// The error that the call returns.
     pub error: Error,
 }
 
@@ -109,47 +109,47 @@ mod sealed {
     impl Sealed for super::Failed {}
 }
 
-impl Happening for Started {
+impl LifecycleEvent for Started {
     const NAME: &'static str = "started";
 }
 
-impl Happening for Paused {
+impl LifecycleEvent for Paused {
     const NAME: &'static str = "paused";
 }
 
-impl Happening for Resumed {
+impl LifecycleEvent for Resumed {
     const NAME: &'static str = "resumed";
 }
 
-impl Happening for Terminated {
+impl LifecycleEvent for Terminated {
     const NAME: &'static str = "terminated";
 }
 
-impl Happening for Failed {
+impl LifecycleEvent for Failed {
     const NAME: &'static str = "error";
 }
 
 type Handler = Arc<dyn Fn(&dyn Any) + Send + Sync>;
 
-/// Those who asked. Clones share them.
+/// The registered handlers. Clones share them.
 #[derive(Clone, Default)]
 pub struct Handlers {
     all: Arc<Mutex<Vec<Handler>>>,
 }
 
 impl Handlers {
-    pub fn add<H: Happening>(&self, handler: impl Fn(&H) + Send + Sync + 'static) {
-        let handler: Handler = Arc::new(move |happening: &dyn Any| {
-            if let Some(happening) = happening.downcast_ref::<H>() {
-                handler(happening);
+    pub fn add<E: LifecycleEvent>(&self, handler: impl Fn(&E) + Send + Sync + 'static) {
+        let handler: Handler = Arc::new(move |event: &dyn Any| {
+            if let Some(event) = event.downcast_ref::<E>() {
+                handler(event);
             }
         });
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(handler);
     }
 
-    pub fn tell<H: Happening>(&self, happening: &H) {
-        // Not under the lock: a handler may add another one.
+    pub fn tell<E: LifecycleEvent>(&self, event: &E) {
+        // Calls handlers without the lock, because a handler may add another.
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        all.iter().for_each(|handler| handler(happening));
+        all.iter().for_each(|handler| handler(event));
     }
 }

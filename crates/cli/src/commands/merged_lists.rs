@@ -1,4 +1,4 @@
-//! Sandboxes of several lists, for what is about more than one state: the service lists one at a time. Called by `ls` and `rm --all`.
+//! Merges lists of sandboxes in several states, because the service filters by one state. Called by `ls` and `rm --all`.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{List, SandboxItem};
 
-/// Those of each list, at most so many of one: each once and as it was seen last, because between two lists one may go from the first
-/// to the second. Newest first.
-pub async fn together(lists: impl IntoIterator<Item = List>, most: usize) -> Result<Vec<SandboxItem>> {
+/// Merges the lists, newest first, with at most `most` items of each. A sandbox that moves from one list to another meanwhile is returned
+/// once, as seen last.
+pub async fn merge(lists: impl IntoIterator<Item = List>, most: usize) -> Result<Vec<SandboxItem>> {
     let mut found = BTreeMap::new();
     for list in lists {
         let items: Vec<_> = list.stream().take(most).try_collect().await?;

@@ -1,6 +1,5 @@
-//! The same for several sandboxes, ports or keys: one that fails does not keep the next from its turn. What was done is one JSON
-//! document, whatever failed. Called by `inspect`, `pause`, `resume`, `rm`, `expose`, `unexpose` and
-//! `key revoke`.
+//! Applies an action to several sandboxes, ports or keys; a failure does not stop the rest. With `--json` the successful results are one
+//! document. Called by `inspect`, `pause`, `resume`, `rm`, `expose`, `unexpose` and `key revoke`.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -12,19 +11,19 @@ use serde_json::Value;
 use crate::context::{Failure, OURS};
 use crate::output;
 
-/// How it is told what was done.
+/// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As each is done, a line.
+    /// One line per item, at once.
     Lines,
-    /// For programs: that of the only one.
+    /// The JSON object of a single item.
     Object,
-    /// For programs: all in one, at the end.
+    /// One JSON array at the end.
     Array,
 }
 
 impl Form {
-    /// For so many that were named.
+    /// The form for a number of items.
     pub fn of(json: bool, count: usize) -> Self {
         match (json, count) {
             (false, _) => Self::Lines,
@@ -34,7 +33,7 @@ impl Form {
     }
 }
 
-/// What was done with one.
+/// The result of one item.
 pub struct Done {
     line: String,
     json: Value,
@@ -46,8 +45,8 @@ impl Done {
     }
 }
 
-/// Tells of each one that it worked for, or what the service said. Where there was nothing to do, nothing is told.
-pub async fn each<T>(
+/// Applies `act` to every item and prints results and errors. `None` prints nothing.
+pub async fn for_each<T>(
     all: &[T],
     form: Form,
     act: impl AsyncFn(&T) -> Result<Option<Done>>,

@@ -5,25 +5,25 @@ use api::EventKind;
 
 use super::*;
 
-/// Notes what comes and when, and refuses as often as it is told to.
+/// Records batches with their time, and fails as often as configured.
 #[derive(Clone)]
-struct Noting {
+struct RecordingSink {
     begin: Instant,
-    /// Seconds since the beginning, how many, and under which key.
+    /// Seconds since the start, number of events, and key.
     came: Arc<Mutex<Vec<(f64, usize, String)>>>,
     refusals: Arc<Mutex<VecDeque<Error>>>,
 }
 
-impl Recipient for Noting {
-    async fn take(&self, batch: &Batch) -> Result<()> {
+impl EventSink for RecordingSink {
+    async fn send(&self, batch: &Batch) -> Result<()> {
         let at_s = self.begin.elapsed().as_secs_f64();
         self.came.lock().unwrap().push((at_s, batch.events.len(), batch.key.clone()));
         self.refusals.lock().unwrap().pop_front().map_or(Ok(()), Err)
     }
 }
 
-impl Noting {
-    /// When, rounded to tenths of a second, and how many.
+impl RecordingSink {
+    /// Time, rounded to tenths of a second, and number of events.
     fn posts(&self) -> Vec<(f64, usize)> {
         let tenths = |at_s: f64| (at_s * 10.0).round() / 10.0;
         self.came.lock().unwrap().iter().map(|(at_s, count, _)| (tenths(*at_s), *count)).collect()
@@ -36,15 +36,15 @@ impl Noting {
     }
 }
 
-fn begun() -> (Noting, mpsc::Sender<Letter>) {
+fn begun() -> (RecordingSink, mpsc::Sender<Message>) {
     let (came, refusals) = (Arc::default(), Arc::default());
-    let noting = Noting { begin: Instant::now(), came, refusals };
-    let (line, letters) = mpsc::channel(4096);
-    tokio::spawn(deliver(noting.clone(), letters));
-    (noting, line)
+    let sink = RecordingSink { begin: Instant::now(), came, refusals };
+    let (queue, messages) = mpsc::channel(4096);
+    tokio::spawn(upload(sink.clone(), messages));
+    (sink, queue)
 }
 
-async fn say(line: &mpsc::Sender<Letter>, times: usize) {
+async fn say(line: &mpsc::Sender<Message>, times: usize) {
     for _ in 0..times {
         let event = EventBody {
             kind: EventKind::AgentThinking,
@@ -52,19 +52,19 @@ async fn say(line: &mpsc::Sender<Letter>, times: usize) {
             data: serde_json::Map::new(),
             timestamp: None,
         };
-        line.send(Letter::Event(event)).await.ok().unwrap();
+        line.send(Message::Event(event)).await.ok().unwrap();
     }
 }
 
-async fn sent(line: &mpsc::Sender<Letter>) -> Option<Error> {
+async fn sent(line: &mpsc::Sender<Message>) -> Option<Error> {
     let (answer, answered) = oneshot::channel();
-    line.send(Letter::Sent(answer)).await.ok().unwrap();
+    line.send(Message::Flush(answer)).await.ok().unwrap();
     answered.await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_comes_bit_by_bit_goes_in_few_posts() {
-    let (noting, line) = begun();
+    let (sink, queue) = begun();
     say(&line, 1).await;
     sleep(Duration::from_millis(30)).await;
     for _ in 0..50 {
@@ -73,52 +73,52 @@ async fn what_comes_bit_by_bit_goes_in_few_posts() {
     }
     // 5 s are over; who waits does not wait for the rest of the pause.
     assert!(sent(&line).await.is_none());
-    assert_eq!(noting.posts(), [(0.0, 1), (2.0, 20), (4.0, 20), (5.0, 10)]);
+    assert_eq!(sink.posts(), [(0.0, 1), (2.0, 20), (4.0, 20), (5.0, 10)]);
     // Who comes after a pause goes at once.
     sleep(Duration::from_secs(60)).await;
     say(&line, 1).await;
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(noting.posts()[4..], [(65.0, 1)]);
+    assert_eq!(sink.posts()[4..], [(65.0, 1)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_batch_and_the_last_one_do_not_wait() {
-    let (noting, line) = begun();
+    let (sink, queue) = begun();
     say(&line, 1).await;
     sleep(Duration::from_millis(100)).await;
     say(&line, 250).await;
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(noting.posts(), [(0.0, 1), (0.1, 100), (0.1, 100)]);
+    assert_eq!(sink.posts(), [(0.0, 1), (0.1, 100), (0.1, 100)]);
     drop(line);
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(noting.posts()[3..], [(0.2, 50)]);
+    assert_eq!(sink.posts()[3..], [(0.2, 50)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_its_rate_goes_again() {
-    let (noting, line) = begun();
-    [Some(50), Some(0), None].iter().for_each(|wait| noting.refuse(429, "RATE_LIMITED", *wait));
+    let (sink, queue) = begun();
+    [Some(50), Some(0), None].iter().for_each(|wait| sink.refuse(429, "RATE_LIMITED", *wait));
     say(&line, 3).await;
     assert!(sent(&line).await.is_none());
-    assert_eq!(noting.posts(), [(0.0, 3), (50.0, 3), (51.0, 3), (56.0, 3)]);
-    let keys: Vec<String> = noting.came.lock().unwrap().iter().map(|(_, _, key)| key.clone()).collect();
+    assert_eq!(sink.posts(), [(0.0, 3), (50.0, 3), (51.0, 3), (56.0, 3)]);
+    let keys: Vec<String> = sink.came.lock().unwrap().iter().map(|(_, _, key)| key.clone()).collect();
     assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_not_waited_for_without_end() {
-    let (noting, line) = begun();
-    (0..10).for_each(|_| noting.refuse(429, "RATE_LIMITED", Some(60)));
+    let (sink, queue) = begun();
+    (0..10).for_each(|_| sink.refuse(429, "RATE_LIMITED", Some(60)));
     say(&line, 1).await;
     assert_eq!(sent(&line).await.unwrap().code(), Code::RateLimited);
-    assert_eq!(noting.posts().last(), Some(&(300.0, 1)));
-    noting.refusals.lock().unwrap().clear();
+    assert_eq!(sink.posts().last(), Some(&(300.0, 1)));
+    sink.refusals.lock().unwrap().clear();
     // One that asks for longer is not even begun with; another fault is none that time mends.
     for (status, code) in [(429, "RATE_LIMITED"), (404, "SANDBOX_NOT_FOUND")] {
-        noting.refuse(status, code, Some(3600));
+        sink.refuse(status, code, Some(3600));
         say(&line, 1).await;
         assert_eq!(sent(&line).await.unwrap().code_name(), code);
     }
-    assert_eq!(noting.posts().len(), 8);
-    assert!(noting.begin.elapsed() < Duration::from_secs(310));
+    assert_eq!(sink.posts().len(), 8);
+    assert!(sink.begin.elapsed() < Duration::from_secs(310));
 }

@@ -1,12 +1,12 @@
-//! From words on a command line to what the service takes.
+//! Converts command-line arguments to request values.
 
 use anyhow::{Context, Result};
 use sandboxd_client::{Client, Create};
 
 use crate::cli::New;
 
-/// One argument is a line for bash; several are a program and its arguments, and no shell reads into these.
-pub fn line(words: &[String]) -> String {
+/// The bash command line for a command: one argument is used as it is; several are quoted.
+pub fn bash_command(words: &[String]) -> String {
     match words {
         [line] => line.clone(),
         words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
@@ -15,26 +15,26 @@ pub fn line(words: &[String]) -> String {
 
 fn quoted(word: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    // A word with `=` in front of a program would be an assignment.
+    // A word with `=` before a program would be an assignment.
     if !word.is_empty() && word.chars().all(harmless) && !word.contains('=') {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// `NAME=VALUE`, or `NAME` for the value that it has here.
-pub fn variable(word: &str) -> Result<(String, String)> {
+/// Parses `NAME=VALUE`, or `NAME` for the value in this environment.
+pub fn env_variable(word: &str) -> Result<(String, String)> {
     match word.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => {
-            let value = std::env::var(word).with_context(|| format!("-e {word}: it is not set here"))?;
+            let value = std::env::var(word).with_context(|| format!("-e {word}: the variable is not set"))?;
             Ok((word.to_owned(), value))
         }
     }
 }
 
-/// What is to be made, as far as `run` and `create` have it in common.
-pub fn new(client: &Client, image: &str, new: &New) -> Result<Create> {
+/// The create request with the options that `run` and `create` share.
+pub fn create_request(client: &Client, image: &str, new: &New) -> Result<Create> {
     let mut create = client.create(image);
     if let Some(cpu) = new.cpu {
         create = create.cpu(cpu);
@@ -46,7 +46,7 @@ pub fn new(client: &Client, image: &str, new: &New) -> Result<Create> {
         create = create.disk_mb(disk);
     }
     for word in &new.env {
-        let (name, value) = variable(word)?;
+        let (name, value) = env_variable(word)?;
         create = create.env(name, value);
     }
     if let Some(workdir) = &new.workdir {
@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn several_words_are_not_read_by_a_shell() {
-        let words = |words: &[&str]| line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let words =
+            |words: &[&str]| bash_command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(words(&["echo $HOME | wc"]), "echo $HOME | wc");
         assert_eq!(words(&["printf", "%s|", "$HOME", "it's", ""]), r"printf '%s|' '$HOME' 'it'\''s' ''");
         assert_eq!(words(&["A=1", "ls", "-l", "/tmp"]), "'A=1' ls -l /tmp");
@@ -75,8 +76,8 @@ mod tests {
 
     #[test]
     fn variables_come_from_the_line_or_from_here() {
-        assert_eq!(variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
-        assert_eq!(variable("PATH").unwrap().1, std::env::var("PATH").unwrap());
-        assert!(variable("SBX_NOT_SET").unwrap_err().to_string().contains("SBX_NOT_SET"));
+        assert_eq!(env_variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
+        assert_eq!(env_variable("PATH").unwrap().1, std::env::var("PATH").unwrap());
+        assert!(env_variable("SBX_NOT_SET").unwrap_err().to_string().contains("SBX_NOT_SET"));
     }
 }

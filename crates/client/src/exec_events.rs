@@ -1,4 +1,4 @@
-//! What a run is told of a command, buffered or streamed.
+//! Run events of commands.
 
 use api::EventKind;
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::Error;
 use crate::sandbox::Sandbox;
 
-/// What a runtime event keeps of a command.
+/// Limit for the command text in an event.
 const SHOWN_BYTES: usize = 4096;
 
-/// Tells how a command ended.
+/// Records the end of a command.
 pub fn completed(
     sandbox: &Sandbox,
     command: Value,
@@ -17,7 +17,7 @@ pub fn completed(
     exit_code: Option<i32>,
     signal: Option<String>,
 ) {
-    sandbox.note(
+    sandbox.record_event(
         EventKind::ExecCompleted,
         &[
             ("command", command),
@@ -28,16 +28,16 @@ pub fn completed(
     );
 }
 
-/// Tells of a command that did not come to its end, and hands its error on.
+/// Records a command that failed, and returns its error.
 pub fn failed(sandbox: &Sandbox, command: Value, error: Error) -> Error {
     let data =
         [("command", command), ("code", error.code_name().into()), ("message", error.message().into())];
-    sandbox.note(EventKind::ExecError, &data);
+    sandbox.record_event(EventKind::ExecError, &data);
     sandbox.failed(error)
 }
 
-/// As much of a command as an event keeps.
-pub fn shown(command: &str) -> Value {
+/// The command text, truncated for an event.
+pub fn truncated(command: &str) -> Value {
     let mut end = command.len().min(SHOWN_BYTES);
     while !command.is_char_boundary(end) {
         end -= 1;

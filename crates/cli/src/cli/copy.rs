@@ -1,0 +1,61 @@
+//! What is copied: the arguments of `cp`, and `-v` of `run`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// A `-v` of `run`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub local: PathBuf,
+    pub inside: PathBuf,
+    /// Copy it out again after the command.
+    pub back: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CpArguments {
+    /// Local path, SANDBOX:PATH, or - for standard input; a directory ending in /. means its contents
+    pub from: OsString,
+    /// Local path, SANDBOX:PATH, or - for standard output; copies into an existing directory or a name ending in /
+    pub to: OsString,
+    /// Show no progress bar
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Parses `LOCAL:PATH` with an optional `:rw` at the end. Names may be any bytes.
+pub fn volume(text: &OsStr) -> Result<Volume, String> {
+    let bytes = text.as_bytes();
+    let (bytes, back) = bytes.strip_suffix(b":rw").map_or((bytes, false), |bytes| (bytes, true));
+    let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+    let colon = bytes.iter().rposition(|byte| *byte == b':');
+    match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
+        Some((local, inside)) if !local.is_empty() && inside.starts_with(b"/") => {
+            Ok(Volume { local: path(local), inside: path(inside), back })
+        }
+        _ => Err("expected LOCAL:PATH with an absolute path in the sandbox, such as .:/workspace".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_taken_apart() {
+        let odd = volume(OsStr::from_bytes(b"dd\xfe:/w\xff:rw")).unwrap();
+        assert_eq!(odd.local.as_os_str().as_bytes(), b"dd\xfe");
+        assert_eq!(odd.inside.as_os_str().as_bytes(), b"/w\xff");
+        let volume = |text: &str| volume(OsStr::new(text));
+        let made =
+            |local: &str, inside: &str, back| Volume { local: local.into(), inside: inside.into(), back };
+        assert_eq!(volume(".:/workspace"), Ok(made(".", "/workspace", false)));
+        assert_eq!(volume("/a:b:/c:rw"), Ok(made("/a:b", "/c", true)));
+        for text in ["", ".", ".:", ":/a", ".:relative", "/a:rw"] {
+            assert!(volume(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! How `run` and `exec` run a command: its input, its time limit, how its output is printed.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::Args;
+
+use super::time;
+
+/// The service's limit for a command whose result is one response.
+const BUFFERED_MAX: Duration = Duration::from_secs(5 * 60);
+/// The service's limit for a detached command.
+const DETACHED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Options of a command.
+#[derive(Debug, Default, Args)]
+pub struct Running {
+    /// Pass standard input to the command
+    ///
+    /// Text of up to 15 MiB is read to its end before the command starts. Longer or binary input is passed while the command runs.
+    #[arg(long, short = 'i')]
+    pub stdin: bool,
+    /// Kill the command after this time, such as 90s; at most 24h, or 5m with --buffered [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = limit)]
+    pub timeout: Option<Duration>,
+    /// Print the output when the command has ended, up to 16 MiB per stream, instead of line by line
+    #[arg(long)]
+    pub buffered: bool,
+}
+
+impl Running {
+    /// Whether the time limit is above that of a buffered command.
+    pub fn is_long(&self) -> bool {
+        self.timeout.is_some_and(|timeout| timeout > BUFFERED_MAX)
+    }
+
+    /// Refuses combinations that the service does not support, before anything is created.
+    pub fn check(&self, input_is_raw: bool) -> anyhow::Result<()> {
+        ensure!(!(self.buffered && self.is_long()), "--timeout is at most 5m with --buffered");
+        ensure!(
+            !(self.buffered && input_is_raw),
+            "--buffered accepts only text of up to 15 MiB on standard input; run without --buffered"
+        );
+        Ok(())
+    }
+}
+
+/// Parses the time limit of a command.
+pub fn limit(text: &str) -> Result<Duration, String> {
+    let limit = time(text)?;
+    if limit.is_zero() || limit > DETACHED_MAX {
+        return Err("expected a time above 0 and up to 24h".to_owned());
+    }
+    Ok(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_a_day_and_one_that_is_waited_for_five_minutes() {
+        for (text, is_long) in [("1ms", false), ("5m", false), ("301s", true), ("24h", true)] {
+            let mut running = Running { timeout: Some(limit(text).unwrap()), ..Running::default() };
+            assert_eq!((running.is_long(), running.check(true).is_ok()), (is_long, true), "{text}");
+            running.buffered = true;
+            assert_eq!((running.check(false).is_ok(), running.check(true).is_ok()), (!is_long, false));
+        }
+        for text in ["0", "0ms", "25h"] {
+            assert!(limit(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Runs a command as a detached execution and follows it to its end. Called by `exec`, and by `run` on a terminal, for long time limits and
+//! for streamed input.
+//!
+//! A detached execution survives lost connections, and Ctrl-C can be sent to the command instead of killing it. A slow reader does not slow
+//! the command; the service keeps a bounded amount of unread output, and lost output is a failure.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures_util::future::{Either, select};
+use sandboxd_client::{Detached, Execute};
+
+use super::follow::{OutputFormat, follow_detached, print_stream};
+use super::input::Raw;
+use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::output;
+
+/// The service's default time limit of a command.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// Limit for killing a command, so that time is left for what follows, such as removing the sandbox.
+const CANCEL: Duration = Duration::from_secs(1);
+
+/// Runs the command with its time limit, which also ends it if sbx is killed. The first Ctrl-C is sent to the command, the second kills it.
+/// Input is sent meanwhile.
+pub async fn run_detached(
+    execute: Execute,
+    raw: Option<Raw>,
+    format: OutputFormat,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
+    let command = execute.detached().await?;
+    interrupt.is_handled();
+    let code = tokio::select! {
+        code = worked(&command, raw, format) => code,
+        code = interrupted(&command, interrupt) => {
+            cancel(&command).await;
+            return Ok(ExitCode::from(code));
+        }
+    };
+    if code.is_err() {
+        cancel(&command).await;
+    }
+    code
+}
+
+/// Follows the command to its end, even if it has not read all its input.
+async fn worked(command: &Detached, raw: Option<Raw>, format: OutputFormat) -> Result<ExitCode> {
+    let printing = std::pin::pin!(print_stream(follow_detached(command, format), format));
+    let Some(raw) = raw else { return printing.await };
+    match select(printing, std::pin::pin!(raw.feed(command))).await {
+        Either::Left((code, _)) => code,
+        Either::Right((fed, printing)) => {
+            fed?;
+            printing.await
+        }
+    }
+}
+
+/// Kills the command. If that fails, its time limit ends it.
+pub async fn cancel(command: &Detached) {
+    let _ = tokio::time::timeout(CANCEL, command.cancel()).await;
+}
+
+/// Sends the first signal to the command; returns at the second.
+async fn interrupted(command: &Detached, interrupt: &Interrupt) -> u8 {
+    let name = if interrupt.first().await == INTERRUPTED { "SIGINT" } else { "SIGTERM" };
+    tokio::select! {
+        biased;
+        code = interrupt.second() => code,
+        Err(error) = command.signal(name) => {
+            // The command may have just ended. If not, the user can interrupt again.
+            output::note(&format!("sbx: cannot interrupt the command: {error}"));
+            interrupt.second().await
+        }
+    }
+}
