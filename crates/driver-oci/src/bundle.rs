@@ -1,6 +1,6 @@
-//! The bundle that a runtime is given: what the sandbox sees, may do and may use, as an OCI configuration.
+//! The bundle of a sandbox for its runtime, as an OCI configuration: mounts, rights and limits. Called by `launch`.
 //!
-//! The system calls it may make are in `seccomp.json` beside this file.
+//! The allowed system calls are in `seccomp.json` beside this file.
 
 mod mounts;
 
@@ -12,8 +12,9 @@ use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     Capabilities, Capability, Linux, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder, LinuxIdMapping,
     LinuxIdMappingBuilder, LinuxMemoryBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType,
-    LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxSeccomp, PosixRlimit, PosixRlimitBuilder,
-    PosixRlimitType, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
+    LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxSeccomp, Mount, PosixRlimit,
+    PosixRlimitBuilder, PosixRlimitType, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
+    UserBuilder,
 };
 use rustix::process::{Resource, getrlimit};
 
@@ -47,26 +48,36 @@ const COMMAND_CAPABILITIES: [Capability; 14] = [
     Capability::Setuid,
     Capability::SysChroot,
 ];
-const MASKED: [&str; 14] = [
+/// Shown empty. A path that the kernel does not have is skipped by the runtime.
+const MASKED: [&str; 21] = [
     // Raised from inside, these would have the kernel kill the agent first when memory runs out.
     "/proc/1/oom_adj",
     "/proc/1/oom_score_adj",
     "/proc/1/task/1/oom_adj",
     "/proc/1/task/1/oom_score_adj",
     "/proc/acpi",
+    "/proc/cmdline",
+    // Statistics of every mounted disk, by name: /proc/fs/ext4/loop3, /proc/fs/jbd2/loop3-8.
+    "/proc/fs",
     "/proc/interrupts",
+    "/proc/kallsyms",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/mdstat",
+    "/proc/modules",
+    "/proc/partitions",
     "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
+    "/proc/slabinfo",
     "/proc/timer_list",
     "/sys/firmware",
 ];
-/// Under cgroup v1 the directory that holds the hierarchies is a file system of its own, writable whatever its mount says.
-const READ_ONLY: [&str; 6] =
-    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"];
+/// Files that show the host's disks, unless lxcfs gives the sandbox's own figures.
+const MASKED_WITHOUT_LXCFS: [&str; 2] = ["/proc/diskstats", "/proc/swaps"];
+/// Under cgroup v1 the parent directory of the hierarchies is a file system of its own, which its mount option leaves writable.
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"];
 
 /// Writes the bundle of a sandbox. `cpus` is the list of processors it may run on.
 pub fn write(
@@ -91,13 +102,14 @@ fn compose(
     paths: &Paths,
     cpus: &str,
 ) -> Result<Spec, OciSpecError> {
+    let mounts = mounts::all(settings, spec, paths)?;
     SpecBuilder::default()
         .version("1.0.2")
         .root(RootBuilder::default().path(paths.rootfs()).readonly(false).build()?)
         .hostname(spec.id.host_name())
         .process(process(settings)?)
-        .mounts(mounts::all(settings, spec, paths)?)
-        .linux(linux(settings, cgroups, spec, cpus)?)
+        .linux(linux(settings, cgroups, spec, cpus, &mounts)?)
+        .mounts(mounts)
         .build()
 }
 
@@ -152,6 +164,7 @@ fn linux(
     cgroups: &Cgroups,
     spec: &SandboxSpec,
     cpus: &str,
+    mounts: &[Mount],
 ) -> Result<Linux, OciSpecError> {
     let base = uid_base(settings, spec.slot).map_err(|error| OciSpecError::Other(error.to_string()))?;
     let seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
@@ -162,10 +175,16 @@ fn linux(
         .cgroups_path(cgroups.path_for_runtime(spec.id.as_str()))
         .resources(resources(settings, spec, cpus)?)
         .seccomp(seccomp)
-        .masked_paths(MASKED.map(str::to_owned).to_vec())
+        .masked_paths(masked(mounts))
         .readonly_paths(READ_ONLY.map(str::to_owned).to_vec())
         .rootfs_propagation("private")
         .build()
+}
+
+fn masked(mounts: &[Mount]) -> Vec<String> {
+    let is_mounted = |path: &str| mounts.iter().any(|mount| mount.destination() == Path::new(path));
+    let without_lxcfs = MASKED_WITHOUT_LXCFS.into_iter().filter(|path| !is_mounted(path));
+    MASKED.into_iter().chain(without_lxcfs).map(str::to_owned).collect()
 }
 
 fn namespaces() -> Result<Vec<LinuxNamespace>, OciSpecError> {

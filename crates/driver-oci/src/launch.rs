@@ -41,7 +41,6 @@ pub fn launch(
         .map_err(|error| DriverError::failed("make the disk's directory", error))?;
     disk::ensure(settings, &paths, spec.disk_mb)?;
     let cpus = placement::cpus_of(spec);
-    bundle::write(settings, cgroups, spec, &paths, &cpus)?;
 
     let lifeline = match settings.flavour {
         Flavour::Native => listen(&paths),
@@ -60,6 +59,8 @@ pub fn launch(
     rootfs::leave_host_namespace()
         .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
     rootfs::assemble(spec, &paths, uid_base)?;
+    // Now the sandbox's disk is attached, so the host's /sys has every directory that is to be covered.
+    bundle::write(settings, cgroups, spec, &paths, &cpus)?;
     runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)?;
     if settings.flavour == Flavour::Native {
         put_agent_first(cgroups, spec);

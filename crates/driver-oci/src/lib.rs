@@ -24,6 +24,7 @@ mod reap;
 mod rootfs;
 mod runtime;
 mod settings;
+mod sysfs;
 mod trial;
 
 pub use driver_impl::OciDriver;

@@ -19,6 +19,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use crate::idmap::{Access, UserNamespace, attach};
 use crate::loopdev;
 use crate::paths::Paths;
+use crate::sysfs;
 
 /// Gives the calling thread a mount namespace and a working directory of its own. The thread must not be used for
 /// anything else afterwards.
@@ -36,6 +37,7 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), 
         .map_err(|error| DriverError::failed("enter the sandbox's directory", error))?;
     let users = UserNamespace::with_base(uid_base).map_err(step("make the id map"))?;
     make_mount_points(spec.layers.len()).map_err(step("make mount points"))?;
+    sysfs::prepare().map_err(step("prepare what covers /sys"))?;
 
     let disk = mount_disk(&paths.disk())?;
     users.apply(&disk, Access::ReadWrite).map_err(step("map the disk's ids"))?;

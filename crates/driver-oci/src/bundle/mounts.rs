@@ -9,6 +9,7 @@ use oci_spec::runtime::{Mount, MountBuilder};
 use super::{AGENT_INSIDE, LINK_INSIDE};
 use crate::paths::{Paths, resolv_conf};
 use crate::settings::{Flavour, Settings};
+use crate::sysfs;
 
 /// The files of `/proc` that lxcfs answers with the sandbox's own figures.
 const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
@@ -35,9 +36,20 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
         mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm, &shm_files])?,
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
         mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?,
-        mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"])?,
-        bind(&settings.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?,
     ];
+    // gVisor's kernel has a sysfs of its own, without the host's devices.
+    if settings.flavour == Flavour::Native {
+        for (source, target) in sysfs::covers(paths) {
+            mounts.push(bind(&source, &target, &["ro", "nosuid", "nodev", "noexec"])?);
+        }
+    }
+    mounts.push(mount(
+        "/sys/fs/cgroup",
+        "cgroup",
+        "cgroup",
+        &["nosuid", "noexec", "nodev", "relatime", "ro"],
+    )?);
+    mounts.push(bind(&settings.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?);
     if settings.flavour == Flavour::Gvisor {
         mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
         return Ok(mounts);
