@@ -1,8 +1,9 @@
 //! The bundle of a sandbox for its runtime, as an OCI configuration: mounts, rights and limits. Called by `launch`.
 //!
-//! The allowed system calls are in `seccomp.json` beside this file.
+//! The allowed system calls are in `seccomp.json` beside this file; the rules of `socket` are in [`sockets`].
 
 mod mounts;
+mod sockets;
 
 use std::fs;
 use std::path::Path;
@@ -167,7 +168,10 @@ fn linux(
     mounts: &[Mount],
 ) -> Result<Linux, OciSpecError> {
     let base = uid_base(settings, spec.slot).map_err(|error| OciSpecError::Other(error.to_string()))?;
-    let seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
+    let mut seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
+    let mut syscalls = seccomp.syscalls().clone().unwrap_or_default();
+    syscalls.extend(sockets::rules()?);
+    seccomp.set_syscalls(Some(syscalls));
     LinuxBuilder::default()
         .namespaces(namespaces()?)
         .uid_mappings(id_mapping(base)?)
