@@ -1,5 +1,6 @@
 //! Puts the parts together. The only place that names a driver.
 
+pub mod lxcfs;
 pub mod network;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,6 @@ use store::SqliteStore;
 use crate::config::Config;
 
 const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
-const LXCFS: &str = "/var/lib/lxcfs";
 /// Of the host's memory, for all sandboxes together: they run out of it before the host and the daemon do.
 const MEMORY_PERCENT: u64 = 90;
 const STORE: &str = "store.db";
@@ -171,7 +171,7 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
         uid_base: scope.uid_base,
         pids_max: config.runtime.pids_max,
         memory_max_mb: Some(total_memory_mb()? / 100 * MEMORY_PERCENT),
-        lxcfs: lxcfs(config)?,
+        lxcfs: lxcfs::Source::of(config, &scope.run_dir)?.dir(),
         resolver: None,
     })
 }
@@ -210,20 +210,6 @@ pub fn agent(config: &Config) -> Result<PathBuf> {
             path.display()
         )
     })
-}
-
-/// A dead lxcfs would make figures unreadable inside, so "auto" takes it only while it answers.
-fn lxcfs(config: &Config) -> Result<Option<PathBuf>> {
-    let answers =
-        |dir: &Path| std::fs::read_to_string(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
-    match config.runtime.lxcfs.as_str() {
-        "off" => Ok(None),
-        "auto" => Ok(Some(PathBuf::from(LXCFS)).filter(|dir| answers(dir))),
-        dir => {
-            ensure!(answers(Path::new(dir)), "runtime.lxcfs is '{dir}', where no lxcfs answers");
-            Ok(Some(PathBuf::from(dir)))
-        }
-    }
 }
 
 /// What may be given away: what the host has, or the operator says, times the overcommit factors.

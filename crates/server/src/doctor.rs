@@ -4,6 +4,7 @@
 
 mod checks;
 mod network;
+mod runc;
 mod trial;
 
 use std::process::ExitCode;

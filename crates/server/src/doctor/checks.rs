@@ -7,8 +7,8 @@ use std::process::Command;
 use driver_oci::{Flavour, Settings};
 use rustix::process::{Resource, getrlimit};
 
-use super::Finding;
-use crate::app::{agent, find_program, runtime, total_memory_mb};
+use super::{Finding, runc};
+use crate::app::{agent, find_program, lxcfs, runtime, total_memory_mb};
 use crate::config::Config;
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
@@ -18,7 +18,7 @@ const FILES_WISHED: u64 = 8_192;
 const DISK_WISHED_MB: u64 = 10_240;
 
 pub fn all(config: &Config) -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         root(),
         kernel(),
         cgroups(),
@@ -39,8 +39,12 @@ pub fn all(config: &Config) -> Vec<Finding> {
         disk(config),
         processes(),
         open_files(),
-        lxcfs(),
-    ]
+        lxcfs(config),
+    ];
+    if let Ok(path) = runtime(config) {
+        findings.extend(runc::finding(&path, &version(&path)));
+    }
+    findings
 }
 
 fn root() -> Finding {
@@ -216,13 +220,23 @@ fn open_files() -> Finding {
     }
 }
 
-fn lxcfs() -> Finding {
-    let dir = Path::new("/var/lib/lxcfs/proc/meminfo");
-    if fs::read(dir).is_ok_and(|text| !text.is_empty()) {
-        Finding::good("lxcfs", "running: sandboxes see their own memory figures")
-    } else {
-        let remedy = "apt-get install lxcfs and start it, if programs inside should see the sandbox's memory";
-        Finding::fair("lxcfs", "not running: /proc/meminfo inside shows the host's", remedy)
+fn lxcfs(config: &Config) -> Finding {
+    const WHAT: &str = "lxcfs";
+    match lxcfs::Source::of(config, &config.run_dir) {
+        Ok(lxcfs::Source::Host(dir)) => Finding::good(
+            WHAT,
+            format!("runs at {}: sandboxes see their own memory and processors", dir.display()),
+        ),
+        Ok(lxcfs::Source::Own(_)) => Finding::good(
+            WHAT,
+            "installed; sandboxd starts it: sandboxes see their own memory and processors",
+        ),
+        Ok(lxcfs::Source::None { reason }) => Finding::fair(
+            WHAT,
+            format!("not used, sandboxes see the host's memory and processors: {reason}"),
+            "apt-get install lxcfs, and set runtime.lxcfs to \"auto\"",
+        ),
+        Err(error) => Finding::bad(WHAT, format!("{error:#}"), "set runtime.lxcfs to \"auto\""),
     }
 }
 
