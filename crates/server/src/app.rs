@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use driver_oci::{OciDriver, Settings};
 use engine::{Clock, DetachedSettings, Engine, EngineSettings, Parts, PoolTarget, Template};
 use image::{Catalogue, Image, Images};
