@@ -3,6 +3,7 @@
 //! The runtime makes them; this module finds them on cgroup v1, v2 and hybrid hosts. What is in a cgroup is the truth about
 //! what lives in a sandbox: it needs no process ids remembered and cannot be left by anyone inside.
 
+mod disk;
 mod v1;
 mod v2;
 
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use driver::Limits;
+
+use crate::loopdev::DeviceNumber;
+use crate::settings::DiskRates;
 
 pub const CPU_PERIOD_US: u64 = 100_000;
 const ROOT: &str = "/sys/fs/cgroup";
@@ -148,6 +152,23 @@ impl Cgroups {
         match self.layout {
             Layout::V2 => v2::limit(&self.dir("", name), limits, cpus),
             Layout::V1 => v1::limit(|controller| self.dir(controller, name), limits, cpus),
+        }
+    }
+
+    /// Sets the rate limits of a sandbox's disk.
+    pub fn limit_disk(&self, name: &str, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
+        let dir = self.dir("blkio", name);
+        match self.layout {
+            Layout::V2 => disk::limit_v2(&dir, device, rates),
+            Layout::V1 => disk::limit_v1(&Path::new(ROOT).join("blkio"), &dir, device, rates),
+        }
+    }
+
+    /// Removes those rate limits that would outlive the sandbox.
+    pub fn unlimit_disk(&self, device: DeviceNumber) -> io::Result<()> {
+        match self.layout {
+            Layout::V2 => Ok(()),
+            Layout::V1 => disk::unlimit_v1(&Path::new(ROOT).join("blkio"), device),
         }
     }
 

@@ -285,8 +285,19 @@ impl Inner {
             .map_err(|error| DriverError::failed("remove the runtime's state", error))
     }
 
+    fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
+        let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
+        if let Some(device) = device
+            && let Err(error) = self.cgroups.unlimit_disk(device)
+        {
+            tracing::warn!(%id, %error, "a rate limit of a loop device stays");
+        }
+    }
+
     fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = Paths::of(&self.settings, id);
+        // Before the processes end: then the device may become another sandbox's.
+        self.unlimit_disk(id, &paths);
         self.kill(id)?;
         self.forget(id, &paths)?;
         let removed = poll(REMOVE_PATIENCE, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));

@@ -58,10 +58,14 @@ pub fn launch(
 
     rootfs::leave_host_namespace()
         .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-    rootfs::assemble(spec, &paths, uid_base)?;
+    let device = rootfs::assemble(spec, &paths, uid_base)?;
     // Now the sandbox's disk is attached, so the host's /sys has every directory that is to be covered.
     bundle::write(settings, cgroups, spec, &paths, &cpus)?;
     runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)?;
+    // Nothing runs inside yet but the agent. The number is for the removal of the limits.
+    fs::write(paths.disk_device(), device.to_string())
+        .and_then(|()| cgroups.limit_disk(spec.id.as_str(), device, settings.disk_rates))
+        .map_err(|error| DriverError::failed("limit the rates of the disk", error))?;
     if settings.flavour == Flavour::Native {
         put_agent_first(cgroups, spec);
         if let Some(plug) = plug {

@@ -28,5 +28,5 @@ mod sysfs;
 mod trial;
 
 pub use driver_impl::OciDriver;
-pub use settings::{Flavour, Settings};
+pub use settings::{DiskRates, Flavour, Settings};
 pub use trial::try_file_systems;

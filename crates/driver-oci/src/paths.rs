@@ -54,6 +54,11 @@ impl Paths {
         self.run.join("first.pid")
     }
 
+    /// The number of the loop device under the disk.
+    pub fn disk_device(&self) -> PathBuf {
+        self.run.join("disk.device")
+    }
+
     pub fn rootfs(&self) -> PathBuf {
         self.run.join("rootfs")
     }

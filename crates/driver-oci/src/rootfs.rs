@@ -17,7 +17,7 @@ use rustix::mount::{
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::idmap::{Access, UserNamespace, attach};
-use crate::loopdev;
+use crate::loopdev::{self, DeviceNumber};
 use crate::paths::Paths;
 use crate::sysfs;
 
@@ -30,8 +30,8 @@ pub fn leave_host_namespace() -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the sandbox's root at `paths.rootfs()`, as the calling thread sees it.
-pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
+/// Mounts the sandbox's root at `paths.rootfs()`, as the calling thread sees it. Returns the device of its disk.
+pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<DeviceNumber, DriverError> {
     let step = |step: &'static str| move |error: io::Error| DriverError::failed(step, error);
     rustix::process::chdir(&paths.run)
         .map_err(|error| DriverError::failed("enter the sandbox's directory", error))?;
@@ -39,7 +39,7 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), 
     make_mount_points(spec.layers.len()).map_err(step("make mount points"))?;
     sysfs::prepare().map_err(step("prepare what covers /sys"))?;
 
-    let disk = mount_disk(&paths.disk())?;
+    let (disk, device) = mount_disk(&paths.disk())?;
     users.apply(&disk, Access::ReadWrite).map_err(step("map the disk's ids"))?;
     attach(&disk, Path::new("disk")).map_err(step("attach the disk"))?;
 
@@ -50,7 +50,8 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), 
     }
     as_owner(uid_base, || mount_overlay(spec.layers.len()))
         .map_err(step("act as the sandbox's root"))?
-        .map_err(step("mount the overlay"))
+        .map_err(step("mount the overlay"))?;
+    Ok(device)
 }
 
 /// Short and relative, since all of them together must fit into one page of mount options.
@@ -68,7 +69,7 @@ fn make_mount_points(layers: usize) -> io::Result<()> {
 }
 
 /// Mounts the disk, mending it once if its last use ended badly.
-fn mount_disk(image: &Path) -> Result<OwnedFd, DriverError> {
+fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> {
     match try_mount_disk(image) {
         Ok(mount) => Ok(mount),
         Err(error)
@@ -89,7 +90,7 @@ fn mount_disk(image: &Path) -> Result<OwnedFd, DriverError> {
     }
 }
 
-fn try_mount_disk(image: &Path) -> io::Result<OwnedFd> {
+fn try_mount_disk(image: &Path) -> io::Result<(OwnedFd, DeviceNumber)> {
     let device = loopdev::attach(image)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", device.path.as_str())?;
@@ -97,11 +98,8 @@ fn try_mount_disk(image: &Path) -> io::Result<OwnedFd> {
     fsconfig_set_flag(&context, "discard")?;
     fsconfig_set_string(&context, "errors", "remount-ro")?;
     fsconfig_create(&context)?;
-    Ok(fsmount(
-        &context,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME,
-    )?)
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
+    Ok((fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?, device.number))
 }
 
 fn mount_overlay(layers: usize) -> io::Result<()> {

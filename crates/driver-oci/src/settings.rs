@@ -12,6 +12,15 @@ pub enum Flavour {
     Gvisor,
 }
 
+/// Rate limits of one sandbox's disk; 0 is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskRates {
+    pub read_mb_per_s: u32,
+    pub write_mb_per_s: u32,
+    /// Requests a second, of reads and of writes each.
+    pub iops: u32,
+}
+
 /// Settings of an [`crate::OciDriver`].
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -32,6 +41,7 @@ pub struct Settings {
     pub uid_base: u32,
     /// Processes and threads of one sandbox.
     pub pids_max: u32,
+    pub disk_rates: DiskRates,
     /// Memory that all sandboxes together may have, so that they run out of it before the host does.
     pub memory_max_mb: Option<u64>,
     /// Directory of a running lxcfs, whose files then stand over some of `/proc`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use driver::Driver;
 use driver::conformance::{Host, all};
-use driver_oci::{OciDriver, Settings};
+use driver_oci::{DiskRates, OciDriver, Settings};
 
 /// All that the suite's commands need.
 const PROGRAMS: [&str; 5] = ["bash", "cat", "head", "pgrep", "sleep"];
@@ -35,6 +35,7 @@ impl Site {
             cgroup_parent: name,
             uid_base: UID_BASE + block * 16 * 65_536,
             pids_max: 256,
+            disk_rates: DiskRates::default(),
             memory_max_mb: None,
             lxcfs: None,
             resolver: None,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use driver_oci::{OciDriver, Settings};
+use driver_oci::{DiskRates, OciDriver, Settings};
 use engine::{Clock, DetachedSettings, Engine, EngineSettings, Parts, PoolTarget, Template};
 use image::{Catalogue, Image, Images};
 use net::Network;
@@ -170,6 +170,11 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
         cgroup_parent: scope.cgroup_parent.clone(),
         uid_base: scope.uid_base,
         pids_max: config.runtime.pids_max,
+        disk_rates: DiskRates {
+            read_mb_per_s: config.runtime.disk_read_mb_per_s,
+            write_mb_per_s: config.runtime.disk_write_mb_per_s,
+            iops: config.runtime.disk_iops,
+        },
         memory_max_mb: Some(total_memory_mb()? / 100 * MEMORY_PERCENT),
         lxcfs: lxcfs::Source::of(config, &scope.run_dir)?.dir(),
         resolver: None,

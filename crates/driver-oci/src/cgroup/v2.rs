@@ -78,7 +78,10 @@ fn make_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
 
 fn enable(dir: &Path) -> io::Result<()> {
     let words: Vec<String> = CONTROLLERS.iter().map(|controller| format!("+{controller}")).collect();
-    fs::write(dir.join("cgroup.subtree_control"), words.join(" "))
+    let enabled = fs::write(dir.join("cgroup.subtree_control"), words.join(" "));
+    // Only for rate limits of disks, which fail with an error of their own without it.
+    let _ = fs::write(dir.join("cgroup.subtree_control"), "+io");
+    enabled
 }
 
 /// What runtimes make of the shares they are told, so that a sandbox from the pool weighs as much as one made for its size:
