@@ -24,15 +24,15 @@ use crate::idmap::IDS;
 use crate::paths::Paths;
 use crate::settings::{Flavour, Settings};
 
-/// Where the agent is seen inside: on the sandbox's own `/dev`, so that no image need have a place for it.
+/// Path of the agent inside: on the sandbox's own `/dev`, which exists for any image.
 pub const AGENT_INSIDE: &str = "/dev/sandbox-agent";
-/// Where gVisor's agent sees its way out.
+/// Path inside of the directory with the socket that gVisor's agent connects to.
 pub const LINK_INSIDE: &str = "/dev/sandbox-link";
 const OPEN_FILES: u64 = 65_536;
 
-/// What the agent needs beyond its commands: to mark them and see the marks. It drops these in each command.
+/// Additional capabilities of the agent, to mark commands and read the marks. It drops them in each command.
 const AGENT_CAPABILITIES: [Capability; 2] = [Capability::SysAdmin, Capability::SysPtrace];
-/// What root of a container needs in its own user namespace.
+/// The capabilities of commands in their own user namespace.
 const COMMAND_CAPABILITIES: [Capability; 14] = [
     Capability::AuditWrite,
     Capability::Chown,
@@ -51,7 +51,7 @@ const COMMAND_CAPABILITIES: [Capability; 14] = [
 ];
 /// Shown empty. A path that the kernel does not have is skipped by the runtime.
 const MASKED: [&str; 21] = [
-    // Raised from inside, these would have the kernel kill the agent first when memory runs out.
+    // With these a command could make the agent the first victim of the out-of-memory killer.
     "/proc/1/oom_adj",
     "/proc/1/oom_score_adj",
     "/proc/1/task/1/oom_adj",
@@ -114,7 +114,7 @@ fn compose(
         .build()
 }
 
-/// Base of the sandbox's host ids.
+/// The first host id of a sandbox.
 pub fn uid_base(settings: &Settings, slot: u32) -> Result<u32, DriverError> {
     slot.checked_mul(IDS)
         .and_then(|offset| offset.checked_add(settings.uid_base))
@@ -151,7 +151,7 @@ fn process(settings: &Settings) -> Result<Process, OciSpecError> {
         .build()
 }
 
-/// The host's own hard limit bounds ours: raising it takes a capability that the daemon may lack.
+/// At most the host's hard limit: raising it takes a capability that the daemon may lack.
 fn rlimits() -> Result<Vec<PosixRlimit>, OciSpecError> {
     let open_files = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     [(PosixRlimitType::RlimitNofile, open_files), (PosixRlimitType::RlimitCore, 0)]
@@ -230,7 +230,7 @@ fn resources(settings: &Settings, spec: &SandboxSpec, cpus: &str) -> Result<Linu
         .build()
 }
 
-/// v1 kernels may be without swap accounting, and then refuse the limit.
+/// Kernels with v1 may lack swap accounting, and then refuse the limit.
 fn can_limit_swap() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
         || Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()

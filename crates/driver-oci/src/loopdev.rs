@@ -1,4 +1,4 @@
-//! Loop devices: a file as a block device that goes when nobody uses it any more.
+//! Loop devices that detach themselves when their last user ends.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use std::str::FromStr;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
-/// Another process may take the free device between our two calls; so many times in a row it will not.
+/// Attempts: another process may take the free device between the two calls.
 const ATTEMPTS: u32 = 64;
 
 #[repr(C)]
@@ -62,7 +62,7 @@ impl FromStr for DeviceNumber {
     }
 }
 
-/// An attached device. It detaches itself when this and every mount of it are gone, so a killed daemon leaves none.
+/// An attached device. The kernel detaches it when this and all its mounts are gone, so a killed daemon leaves none.
 #[derive(Debug)]
 pub struct LoopDevice {
     pub path: String,

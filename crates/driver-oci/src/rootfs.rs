@@ -1,8 +1,8 @@
-//! Puts a sandbox's file system together, in a mount namespace that nobody else sees.
+//! Mounts a sandbox's root file system in a private mount namespace.
 //!
-//! The disk, the layers and the overlay over them are mounted in the private namespace of the thread that starts the
-//! runtime. The container's own namespace takes over what it needs; when both are gone the kernel unmounts everything and
-//! the loop device detaches itself. The host's mount table is never touched, so no crash can leave a mount behind.
+//! The disk, the layers and the overlay over them are mounted in the namespace of the thread that starts the
+//! runtime. The container's namespace is made from it; when both are gone the kernel unmounts everything and
+//! detaches the loop device. The host's mount table does not change, so a crash leaves no mount behind.
 
 use std::fs;
 use std::io;
@@ -54,7 +54,7 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<Devi
     Ok(device)
 }
 
-/// Short and relative, since all of them together must fit into one page of mount options.
+/// Short and relative, since all layers together must fit into one page of mount options.
 fn layer_point(number: usize) -> String {
     format!("l{number}")
 }
@@ -68,7 +68,7 @@ fn make_mount_points(layers: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the disk, mending it once if its last use ended badly.
+/// Mounts the disk; if that fails, checks it and tries once more.
 fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> {
     match try_mount_disk(image) {
         Ok(mount) => Ok(mount),
@@ -79,7 +79,7 @@ fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> {
         }
         Err(first) => {
             tracing::warn!(image = %image.display(), error = %first, "a disk did not mount; checking it");
-            // Its exit code says what it changed; whether the disk is well now the next mount tells.
+            // Its exit code only says what it changed: the next mount shows whether the disk is usable.
             std::process::Command::new("e2fsck")
                 .args(["-f", "-y"])
                 .arg(image)
@@ -94,7 +94,7 @@ fn try_mount_disk(image: &Path) -> io::Result<(OwnedFd, DeviceNumber)> {
     let device = loopdev::attach(image)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", device.path.as_str())?;
-    // Blocks freed inside are given back to the host.
+    // Blocks freed inside are freed on the host too.
     fsconfig_set_flag(&context, "discard")?;
     fsconfig_set_string(&context, "errors", "remount-ro")?;
     fsconfig_create(&context)?;
@@ -110,14 +110,14 @@ fn mount_overlay(layers: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Does something as the sandbox's root, with all our capabilities kept.
+/// Runs `work` with the file system ids of the sandbox's root, without losing capabilities.
 ///
-/// The overlay does its own work on the disk (its work directory, copies from below) as whoever mounted it. Host root has no
-/// place in the disk's id map, so files of its could not be made there.
+/// The overlay creates files on the disk (in its work directory, copies of lower files) as the user who mounted it. Host root is not
+/// in the disk's id map, so it could not create files there.
 fn as_owner<T>(uid_base: u32, work: impl FnOnce() -> T) -> io::Result<T> {
     use rustix::thread::{CapabilitiesSecureBits, capabilities_secure_bits, set_capabilities_secure_bits};
     let before = capabilities_secure_bits()?;
-    // Else the change of user would take capabilities away. Credentials are the thread's own.
+    // Otherwise the change of ids would drop capabilities. Credentials are per thread.
     set_capabilities_secure_bits(before | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
     set_fs_ids(uid_base);
     let result = work();

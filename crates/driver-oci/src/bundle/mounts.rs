@@ -1,4 +1,4 @@
-//! What stands over the root file system inside.
+//! The mounts over the root file system of a sandbox.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use crate::paths::{Paths, resolv_conf};
 use crate::settings::{Flavour, Settings};
 use crate::sysfs;
 
-/// The files of `/proc` that lxcfs answers with the sandbox's own figures.
+/// The files of `/proc` for which lxcfs has the sandbox's own figures.
 const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
 
 /// Every mount, in order.
 pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec<Mount>, OciSpecError> {
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
-    // An empty file takes no room of such a file system, but memory of the sandbox that would stay taken.
+    // Empty files take no space of a tmpfs, but kernel memory that is charged to the sandbox.
     let shm_files = format!("nr_inodes={}", spec.limits.memory_mb * 64);
     let mut mounts = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
@@ -67,7 +67,7 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
     Ok(mounts)
 }
 
-/// One that has died would make every start fail; without it the host's figures are seen.
+/// A dead lxcfs would make every start fail; without it the host's figures are shown.
 fn answers(lxcfs: &Path) -> bool {
     let answers = std::fs::read(lxcfs.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
     if !answers {
