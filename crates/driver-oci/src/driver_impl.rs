@@ -16,6 +16,7 @@ use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::disk;
 use crate::launch::launch;
 use crate::link;
+use crate::loopdev;
 use crate::names;
 use crate::paths::{Paths, bundles_dir, ids_below, runtime_root, sandboxes_dir, templates_dir};
 use crate::placement;
@@ -288,6 +289,7 @@ impl Inner {
     fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
         let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
         if let Some(device) = device
+            && loopdev::is_free_or_of(device, id.as_str())
             && let Err(error) = self.cgroups.unlimit_disk(device)
         {
             tracing::warn!(%id, %error, "a rate limit of a loop device stays");
@@ -296,7 +298,7 @@ impl Inner {
 
     fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = Paths::of(&self.settings, id);
-        // Before the processes end: then the device may become another sandbox's.
+        // Once the processes have ended, the device may become another sandbox's.
         self.unlimit_disk(id, &paths);
         self.kill(id)?;
         self.forget(id, &paths)?;

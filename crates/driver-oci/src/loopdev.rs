@@ -1,7 +1,7 @@
 //! Loop devices that detach themselves when their last user ends.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -68,6 +68,12 @@ pub struct LoopDevice {
     pub path: String,
     pub number: DeviceNumber,
     _open: OwnedFd,
+}
+
+/// Whether a loop device is detached, or attached to a file in a directory of this name.
+pub fn is_free_or_of(device: DeviceNumber, dir: &str) -> bool {
+    let file = fs::read_to_string(format!("/sys/dev/block/{device}/loop/backing_file"));
+    file.map_or(true, |path| path.split('/').any(|part| part == dir))
 }
 
 /// Attaches `backing` to a free loop device.
