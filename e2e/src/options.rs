@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use driver_oci::DiskRates;
 use engine::Clock;
 use rules::Capacity;
 
@@ -22,6 +23,7 @@ pub struct RigOptions {
     /// At most [`SLOTS`].
     pub slots: u32,
     pub clock: Clock,
+    pub disk_rates: DiskRates,
     /// Directory of a running lxcfs.
     pub lxcfs: Option<PathBuf>,
 }
@@ -38,6 +40,7 @@ impl Default for RigOptions {
             paused_retention_ms: 0,
             slots: SLOTS,
             clock: Clock::System,
+            disk_rates: DiskRates::default(),
             lxcfs: None,
         }
     }

@@ -62,6 +62,7 @@ impl Place {
             cgroup_parent: self.name.clone(),
             uid_base: self.uid_base,
             pids_max: 512,
+            disk_rates: options.disk_rates,
             memory_max_mb: None,
             lxcfs: options.lxcfs.clone(),
             resolver: None,

@@ -14,7 +14,7 @@ mod sender;
 mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -221,6 +221,19 @@ impl Drop for Service {
             eprintln!("the service could not be killed: {error:#}");
         }
         network::remove(&self.place.data);
+        unmount_lxcfs(&self.place.run);
+    }
+}
+
+/// A daemon that was killed leaves its lxcfs, which ends with its mount.
+fn unmount_lxcfs(run: &Path) {
+    let dir = run.join("lxcfs");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&dir)) {
+        let unmounted = rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH);
+        if let Err(error) = unmounted {
+            eprintln!("{} stays mounted: {error}", dir.display());
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The same walls from gVisor: the life of a sandbox, and a sample of what `escape` and `abuse` try under a native runtime.
+//! gVisor as the isolation backend: the life of a sandbox, and a sample of the attacks of `escape` and `abuse`.
 //!
 //! What differs, and why, is said at each test. `ptrace` is the one platform that the oldest supported `runsc` has everywhere.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

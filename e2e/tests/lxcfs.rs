@@ -1,4 +1,4 @@
-//! With an lxcfs on the host, what programs read of memory, processors and time inside is the sandbox's own.
+//! Programs inside read the sandbox's own memory, processors and uptime: by the host's lxcfs, or by one that the daemon runs.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/skip.rs"]
@@ -10,7 +10,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use api::{Resources, SandboxConfig, SandboxId};
+use e2e::service::{Client, Service, ServiceOptions};
 use e2e::{Rig, RigOptions, config, with_rig};
+use serde_json::json;
 use skip::skipped;
 
 /// An lxcfs that ends with its test.
@@ -151,4 +153,112 @@ async fn a_sandbox_sees_its_own_figures() {
         shows(rig, &made, 1, 512).await;
     })
     .await;
+}
+
+const SANDBOXES: &str = "/v1/sandboxes";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A service as it is installed: nothing is said of lxcfs.
+async fn default_service() -> Service {
+    Service::start(&ServiceOptions::default().with("runtime", "lxcfs", "\"auto\"")).await.unwrap()
+}
+
+async fn created(client: &Client, memory_mb: u32) -> String {
+    let body =
+        json!({ "image": Service::image(), "resources": { "cpu": 1, "memoryMb": memory_mb, "diskMb": 64 } });
+    let sandbox = client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap();
+    sandbox["id"].as_str().unwrap().to_owned()
+}
+
+async fn prints(client: &Client, id: &str, command: &str) -> String {
+    let path = format!("{SANDBOXES}/{id}/execute");
+    let result = client
+        .post(&path, &json!({ "command": command, "timeoutMs": 5_000 }))
+        .await
+        .unwrap()
+        .is(200)
+        .unwrap();
+    assert_eq!(result["exitCode"], 0, "{command}: {result}");
+    result["stdout"].as_str().unwrap().trim().to_owned()
+}
+
+const TOTAL_MB: &str = "free -m | awk '/^Mem:/ { print $2 }'";
+
+/// The process of the service's own lxcfs; none where the host runs one.
+fn own_lxcfs(service: &Service) -> Option<i32> {
+    let text = std::fs::read_to_string(service.place.run.join("lxcfs.pid")).ok()?;
+    text.trim().parse().ok()
+}
+
+fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_service_shows_the_sandboxs_own_memory() {
+    if !can_run("a_default_service_shows_the_sandboxs_own_memory") {
+        return;
+    }
+    let service = default_service().await;
+    let client = service.account().await.unwrap();
+    let first = created(&client, 512).await;
+    assert_eq!(prints(&client, &first, TOTAL_MB).await, "512");
+    assert_eq!(prints(&client, &first, "nproc").await, "1");
+
+    // The next daemon takes it over, also after a crash.
+    let before = own_lxcfs(&service);
+    service.kill().unwrap();
+    service.boot().await.unwrap();
+    assert_eq!(own_lxcfs(&service), before);
+    assert_eq!(prints(&client, &first, TOTAL_MB).await, "512");
+    let second = created(&client, 1024).await;
+    assert_eq!(prints(&client, &second, TOTAL_MB).await, "1024");
+
+    // With the last sandbox gone a daemon that stops leaves none.
+    for id in [first, second] {
+        client.delete(&format!("{SANDBOXES}/{id}")).await.unwrap();
+    }
+    service.signal(rustix::process::Signal::TERM).unwrap();
+    service.gone(PATIENCE).await.unwrap();
+    if let Some(pid) = before {
+        becomes(|| !lives(pid)).await;
+        assert_eq!(own_lxcfs(&service), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sandboxes_survive_the_death_of_lxcfs() {
+    if !can_run("sandboxes_survive_the_death_of_lxcfs") {
+        return;
+    }
+    let service = default_service().await;
+    let client = service.account().await.unwrap();
+    let Some(pid) = own_lxcfs(&service) else {
+        return skipped("sandboxes_survive_the_death_of_lxcfs", "the host runs an lxcfs of its own");
+    };
+    let old = created(&client, 512).await;
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    becomes(|| own_lxcfs(&service).is_some_and(|next| next != pid && lives(next))).await;
+    // What the old sandbox reads there fails at once; all else of it goes on.
+    let begun = Instant::now();
+    let path = format!("{SANDBOXES}/{old}/execute");
+    let read = json!({ "command": "cat /proc/meminfo; echo $?", "timeoutMs": 10_000 });
+    client.post(&path, &read).await.unwrap().is(200).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    assert_eq!(prints(&client, &old, "echo on; nproc").await, "on\n1");
+    let new = created(&client, 1024).await;
+    assert_eq!(prints(&client, &new, TOTAL_MB).await, "1024");
+}
+
+async fn becomes(holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "it does not come true");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

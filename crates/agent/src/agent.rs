@@ -1,9 +1,9 @@
-//! The loop: wait, collect the dead, read requests, move output, send. `serve` says what each request does.
+//! The event loop: wait, collect ended children, read requests, move output, send. `serve` handles the requests.
 //!
-//! One turn never waits and is bounded in all it does, so that no command, connection or request starves another:
-//! sources that have something stand in a queue and each gets one read a turn of the queue.
+//! One turn never blocks and is bounded, so that no command, connection or request starves another:
+//! ready sources are in a queue, and each gets one read per turn.
 //!
-//! Only a broken `epoll` ends it. Everything that goes wrong with one operation or one link ends with that.
+//! Only a failing `epoll` ends it. Other failures end one operation or one link.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use guest_proto::{Channel, ToHost};
 
 use crate::boot::Booted;
+use crate::connector::Connector;
 use crate::dial::Next;
-use crate::door::Door;
 use crate::error::{BootError, Never};
 use crate::exec::Exec;
 use crate::link::{Link, Phase};
@@ -24,41 +24,41 @@ use crate::spawn::Spawner;
 use crate::stdio::Drains;
 use crate::tree::{Proc, Round};
 
-/// How long nothing has to happen before memory goes back to the kernel.
+/// How long the agent is idle before it returns memory to the kernel.
 const IDLE: Duration = Duration::from_millis(500);
-/// Reads of the link in one turn.
+/// Most reads of the link in one turn.
 const LINK_READS: usize = 4;
 
-/// Everything the agent knows.
+/// The state of the agent.
 pub struct Agent {
     pub(crate) poll: Poll,
-    pub(crate) door: Door,
+    pub(crate) connector: Connector,
     pub(crate) link: Link,
     pub(crate) ops: Ops,
     pub(crate) drains: Drains,
     pub(crate) spawner: Spawner,
     pub(crate) proc: Proc,
     signals: OwnedFd,
-    /// Sources with something to read and leave to send it.
+    /// Sources with something to read and credit to send it.
     queue: VecDeque<Token>,
-    /// Ends that were told and are not yet sent: stream position, serial.
-    told: VecDeque<(u64, u64)>,
+    /// Reported ends that are not yet sent: stream position, serial.
+    reported_ends: VecDeque<(u64, u64)>,
     serials: u64,
     to_reap: bool,
-    door_stirred: bool,
+    connector_ready: bool,
     busy_at: Instant,
 }
 
 impl Agent {
     pub fn new(booted: Booted) -> Result<Self, BootError> {
         let poll = Poll::new().map_err(BootError::step("open an epoll descriptor"))?;
-        let Booted { door, signals } = booted;
+        let Booted { connector, signals } = booted;
         poll.add(&signals, Token { serial: 0, role: Role::Signals }, Interest::LevelRead)
-            .and_then(|()| door.register(&poll))
+            .and_then(|()| connector.register(&poll))
             .map_err(BootError::step("watch a descriptor"))?;
         Ok(Self {
             poll,
-            door,
+            connector,
             link: Link::new(),
             ops: Ops::default(),
             drains: Drains::default(),
@@ -66,15 +66,15 @@ impl Agent {
             proc: Proc::new(),
             signals,
             queue: VecDeque::new(),
-            told: VecDeque::new(),
+            reported_ends: VecDeque::new(),
             serials: 0,
             to_reap: true,
-            door_stirred: false,
+            connector_ready: false,
             busy_at: Instant::now(),
         })
     }
 
-    /// Serves for ever.
+    /// Runs the loop until it fails.
     pub fn run(mut self) -> Result<Never, BootError> {
         let mut events = [Poll::nothing(); BATCH];
         loop {
@@ -89,7 +89,7 @@ impl Agent {
             self.take_link();
             self.reap();
             self.hunt();
-            self.end_errands();
+            self.end_file_ops();
             self.read_link();
             self.move_output();
             self.drains.run();
@@ -98,7 +98,7 @@ impl Agent {
         }
     }
 
-    /// A number that was never used.
+    /// A new serial.
     pub(crate) fn serial(&mut self) -> u64 {
         next_serial(&mut self.serials)
     }
@@ -117,7 +117,7 @@ impl Agent {
         }
     }
 
-    /// Does what a step of a dial asks for.
+    /// Handles the result of a step of a dialled connection.
     pub(crate) fn follow(&mut self, serial: u64, next: Next) {
         match next {
             Next::Stay => {}
@@ -126,19 +126,19 @@ impl Agent {
         }
     }
 
-    /// Tells the host of a command's end, if all is ready for it.
+    /// Reports a command's end to the host if nothing is pending.
     pub(crate) fn settle(&mut self, serial: u64) {
         if self.link.phase != Phase::Open {
             return;
         }
         let Some(exec) = self.ops.exec(serial) else { return };
-        let told = exec.tell(&mut self.link.out);
-        if let Some(at) = told.filter(|_| !exec.is_kept()) {
-            self.told.push_back((at, serial));
+        let reported = exec.report_end(&mut self.link.out);
+        if let Some(at) = reported.filter(|_| !exec.is_detached()) {
+            self.reported_ends.push_back((at, serial));
         }
     }
 
-    /// Drops the link with all that was on it. Commands run on.
+    /// Drops the link and its buffers. Commands keep running.
     pub(crate) fn link_down(&mut self) {
         if self.link.phase == Phase::Down {
             return;
@@ -147,11 +147,11 @@ impl Agent {
         self.ops.remove_dials();
         self.ops.execs().for_each(Exec::link_lost);
         self.queue.clear();
-        self.told.clear();
-        self.door.lost(Instant::now());
+        self.reported_ends.clear();
+        self.connector.lost(Instant::now());
     }
 
-    /// Collects what has ended.
+    /// Collects ended children.
     pub(crate) fn reap(&mut self) {
         if !self.to_reap {
             return;
@@ -171,7 +171,7 @@ impl Agent {
         }
     }
 
-    /// Looks for the dead at the next chance, signal or not.
+    /// Collects ended children in the next turn, without waiting for the signal.
     pub(crate) fn reap_soon(&mut self) {
         self.to_reap = true;
     }
@@ -179,8 +179,8 @@ impl Agent {
     fn note(&mut self, event: Ready) {
         let Ready { token, readable, writable, hangup } = event;
         match token.role {
-            Role::Door => self.door_stirred = true,
-            Role::Link if token.serial == self.link.serial => self.link.stirred(readable, writable),
+            Role::Connector => self.connector_ready = true,
+            Role::Link if token.serial == self.link.serial => self.link.on_event(readable, writable),
             Role::Link => {}
             Role::Signals => {
                 reaper::quiet(&self.signals);
@@ -188,7 +188,7 @@ impl Agent {
             }
             Role::Stdin => {
                 if let Some(exec) = self.ops.exec(token.serial) {
-                    exec.stdin_stirred();
+                    exec.on_stdin_event();
                     if self.link.phase == Phase::Open {
                         exec.grant_stdin(&mut self.link.out);
                     }
@@ -197,26 +197,26 @@ impl Agent {
             Role::Stdout | Role::Stderr => {
                 let channel = channel(token.role);
                 if let Some(source) = self.ops.exec(token.serial).and_then(|exec| exec.source(channel)) {
-                    source.stirred(hangup);
+                    source.on_event(hangup);
                     self.enqueue(token);
                 }
             }
             Role::Socket => {
                 let Some(dial) = self.ops.dial(token.serial) else { return };
-                let next = dial.stirred(readable, writable, hangup, &mut self.link.out, &self.poll);
+                let next = dial.on_event(readable, writable, hangup, &mut self.link.out, &self.poll);
                 self.follow(token.serial, next);
             }
-            Role::Drain => self.drains.stirred(token.serial),
+            Role::Drain => self.drains.on_event(token.serial),
         }
     }
 
-    /// A newer connection replaces the older.
+    /// A newer connection replaces the former.
     fn take_link(&mut self) {
-        if !self.door_stirred && (self.link.phase != Phase::Down || self.door.next().is_none()) {
+        if !self.connector_ready && (self.link.phase != Phase::Down || self.connector.next().is_none()) {
             return;
         }
-        self.door_stirred = false;
-        while let Some((stream, first)) = self.door.take(Instant::now()) {
+        self.connector_ready = false;
+        while let Some((stream, first)) = self.connector.take(Instant::now()) {
             self.link_down();
             let serial = self.serial();
             if self.poll.add(&stream, Token { serial, role: Role::Link }, Interest::Both).is_ok() {
@@ -267,7 +267,7 @@ impl Agent {
         self.serve_waiting();
     }
 
-    /// Serves the frames that are there. False if the link has gone, or its answers have to be sent first.
+    /// Handles the frames that have arrived. False if the link is lost, or its answers have to be sent first.
     fn serve_waiting(&mut self) -> bool {
         let mut input = std::mem::take(&mut self.link.input);
         let served = loop {
@@ -292,7 +292,7 @@ impl Agent {
             Err(error) => {
                 let reason: String = error.to_string().chars().take(1000).collect();
                 self.link.out.message(&ToHost::Bye { reason: &reason });
-                // It tells if it can; the link ends in any case.
+                // Best effort; the link ends in any case.
                 let _ = self.link.flush();
                 self.link_down();
                 false
@@ -340,15 +340,15 @@ impl Agent {
             return self.link_down();
         }
         let sent = self.link.out.sent();
-        while let Some((at, serial)) = self.told.front().copied()
+        while let Some((at, serial)) = self.reported_ends.front().copied()
             && at <= sent
         {
-            self.told.pop_front();
+            self.reported_ends.pop_front();
             self.ops.remove(serial);
         }
     }
 
-    /// How long there is nothing to do; `None`: until an event.
+    /// The time until something is due; `None`: until an event.
     fn timeout(&mut self) -> Option<Duration> {
         let room = !self.link.out.is_full();
         let waiting = self.to_reap || self.drains.is_ready() || (room && !self.queue.is_empty());
@@ -358,9 +358,9 @@ impl Agent {
         let now = Instant::now();
         let ends = |exec: &mut Exec| [exec.hunt.as_ref().map(|hunt| hunt.next), exec.ends_at];
         let hunts = self.ops.execs().flat_map(ends).flatten().min();
-        let door = if self.link.phase == Phase::Down { self.door.next() } else { None };
+        let connector = if self.link.phase == Phase::Down { self.connector.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);
-        let next = [hunts, door, idle].into_iter().flatten().min()?;
+        let next = [hunts, connector, idle].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
     }
 

@@ -1,7 +1,7 @@
-//! The first microseconds: arguments, file descriptors, signals and what protects the agent from the commands it runs.
+//! Start of the agent: arguments, file descriptors, signals, and its protection against the commands it runs.
 //!
 //! Called once, by `main`. A failure here ends the agent before it has opened anything; the runtime sees exit code 2 and
-//! one line on stderr. What only a poorer kernel lacks (no `/proc`, no `close_range`) is no failure.
+//! one line on stderr. A missing `/proc` or `close_range` is not a failure.
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -13,18 +13,18 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 
-use crate::door::Door;
+use crate::connector::Connector;
 use crate::error::BootError;
 
-/// Where the host is to be met, before any file descriptor is opened.
+/// How the link is made, by the arguments.
 enum Place {
     ListenFd(i32),
     Connect(PathBuf),
 }
 
-/// What booting leaves to the agent.
+/// What the start leaves to the agent.
 pub struct Booted {
-    pub door: Door,
+    pub connector: Connector,
     pub signals: OwnedFd,
 }
 
@@ -33,28 +33,28 @@ pub fn boot() -> Result<Booted, BootError> {
     let place = place(std::env::args_os().skip(1).collect())?;
     keep_memory_small();
     protect()?;
-    let door = match place {
+    let connector = match place {
         Place::ListenFd(fd) => {
             close_others(Some(fd));
             // SAFETY: the runtime passed this descriptor to be ours, nothing else in this process knows its number, and
-            // `Door::listen` checks that it is open and a listening socket before it is used.
+            // `Connector::listen` checks that it is open and a listening socket before it is used.
             #[expect(unsafe_code, reason = "a descriptor number from the command line")]
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-            Door::listen(socket)?
+            Connector::listen(socket)?
         }
         Place::Connect(path) => {
             close_others(None);
-            Door::connect(path, token()?)
+            Connector::connect(path, token()?)
         }
     };
     fill_stdio()?;
-    Ok(Booted { door, signals: signals()? })
+    Ok(Booted { connector, signals: signals()? })
 }
 
-/// One line about why the agent ends, for whoever reads the runtime's log.
+/// Writes one line about why the agent ends, for the runtime's log.
 pub fn complain(error: &BootError) {
     let line = format!("sandbox-agent: {error}\n");
-    // Nobody is left to tell if stderr is gone too.
+    // If stderr is closed too there is nowhere to report.
     let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
 }
 
@@ -78,7 +78,7 @@ fn place(args: Vec<OsString>) -> Result<Place, BootError> {
     }
 }
 
-/// The allocator gives big buffers back to the kernel, whatever came before.
+/// Makes the allocator return large buffers to the kernel.
 fn keep_memory_small() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` only sets numbers of the allocator; there is one thread.
@@ -90,11 +90,11 @@ fn keep_memory_small() {
 }
 
 fn protect() -> Result<(), BootError> {
-    // Commands must not read or trace the agent, whatever user they run as.
+    // Commands of any user must not read or trace the agent.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(BootError::step("make the agent not dumpable"))?;
     if rustix::process::getpid() != rustix::process::Pid::INIT {
-        // So that orphans of commands come to the agent as they come to process 1.
+        // Orphans of commands become children of the agent, as if it were process 1.
         rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))
             .map_err(BootError::step("become the reaper of orphans"))?;
     }
@@ -127,7 +127,7 @@ pub fn close_others(keep: Option<i32>) {
     }
 }
 
-/// Reads the secret that proves to the host which sandbox is calling.
+/// Reads the token that identifies the sandbox to the host.
 fn token() -> Result<[u8; TOKEN_LEN], BootError> {
     let mut token = [0; TOKEN_LEN];
     let mut have = 0;
@@ -146,7 +146,7 @@ fn token() -> Result<[u8; TOKEN_LEN], BootError> {
 /// stdin that held the token.
 fn fill_stdio() -> Result<(), BootError> {
     let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
-        // A root file system without devices: whatever the runtime gave has to do.
+        // The root file system has no devices: use what the runtime opened.
         return stdio_is_open();
     };
     for n in 0..3 {
@@ -164,7 +164,7 @@ fn fill_stdio() -> Result<(), BootError> {
     }
     use std::os::fd::{AsRawFd, IntoRawFd};
     if null.as_raw_fd() < 3 {
-        // It filled one of the three itself and stays.
+        // It is one of the three itself and stays open.
         let _ = null.into_raw_fd();
     }
     stdio_is_open()
@@ -181,7 +181,7 @@ fn stdio_is_open() -> Result<(), BootError> {
 }
 
 /// Blocks every signal, so that none ends or disturbs the agent, puts every handler back to its default, which is what
-/// commands inherit, and opens the descriptor that tells of children's ends.
+/// commands inherit, and opens the descriptor that reports ended children.
 fn signals() -> Result<OwnedFd, BootError> {
     // SAFETY: the sets are initialised by the calls that fill them before they are read; there is one thread.
     #[expect(unsafe_code, reason = "no safe wrapper exists")]

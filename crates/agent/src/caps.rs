@@ -1,4 +1,4 @@
-//! What a command may do: the fixed list of capabilities, and how the rest is taken from it.
+//! The capabilities of commands: a fixed list; all others are dropped.
 //!
 //! [`CapPlan::new`] runs once, at boot; [`CapPlan::drop_rest`] in each child before its program. If anything cannot be
 //! dropped, the agent does not boot, or the command does not start.
@@ -6,7 +6,7 @@
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Capabilities that a container's root has. Everything else the agent has stays with the agent.
+/// The capabilities of a container's root. Commands get no other capability of the agent.
 const ALLOWED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -22,17 +22,17 @@ const ALLOWED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::AUDIT_WRITE)
     .union(CapabilitySet::SETFCAP);
 
-/// Most capabilities a kernel may know; the sets have this many bits.
+/// Number of bits in a capability set.
 const MOST: u32 = 64;
 
-/// What a child is left with.
+/// The capabilities of a child.
 pub struct CapPlan {
     keep: CapabilitySets,
 }
 
 impl CapPlan {
-    /// Looks at what this process has, and takes all but the allowed ones from its bounding set. That binds only programs
-    /// that are started, and the agent starts none but its commands: it saves each of them as many calls.
+    /// Reads the capabilities of this process, and drops all but the allowed ones from its bounding set. That affects only programs
+    /// that it starts, which are all commands, and saves each of them these calls.
     pub fn new() -> Result<Self, Errno> {
         let have = rustix::thread::capabilities(None)?;
         for number in (0..MOST).filter(|number| ALLOWED.bits() & (1 << number) == 0) {
@@ -51,14 +51,14 @@ impl CapPlan {
         Ok(Self { keep })
     }
 
-    /// Takes everything but the allowed ones from the calling process. Safe between fork and exec: a system call only.
+    /// Drops all but the allowed capabilities of the calling process. Safe between fork and exec: only a system call.
     pub fn drop_rest(&self) -> Result<(), Errno> {
         // An empty inheritable set empties the ambient set as well.
         rustix::thread::set_capabilities(None, self.keep)
     }
 }
 
-/// Asks for, or clears, one bit of this process's bounding set. rustix knows only the capabilities of its day.
+/// Reads or clears one bit of this process's bounding set. rustix does not know newer capabilities.
 fn bounding(call: libc::c_int, number: u32) -> libc::c_int {
     // SAFETY: both calls take numbers and touch nothing but this process's own set.
     #[expect(unsafe_code, reason = "the calls have no safe wrapper for every number")]

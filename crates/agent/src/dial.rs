@@ -1,4 +1,4 @@
-//! A connection to a TCP port inside the sandbox, carried for the host. Driven by the loop and by `serve`.
+//! A connection from the host to a TCP port inside the sandbox. Driven by the loop and by `serve`.
 //!
 //! ```text
 //! connecting to 127.0.0.1 ──> connecting to ::1 ──> refused
@@ -17,14 +17,14 @@ use crate::link::OutBuf;
 use crate::poll::{Interest, Poll, Role, Token};
 use crate::stdio::{Kind, Sink, Source, Turn};
 
-/// What the host may send before the other side has taken it.
+/// Bytes the host may send before the program inside has read them.
 const WINDOW: u32 = 256 * 1024;
 
-/// What is to become of a dial after a step.
+/// What the loop has to do after a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Stay,
-    /// It wants a turn.
+    /// Add it to the queue of ready sources.
     Run,
     Remove,
 }
@@ -44,7 +44,7 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// Begins to connect. `Err` if not even that works, on either address.
+    /// Starts to connect. `Err` if that fails for both addresses.
     pub fn new(op: u64, serial: u64, port: u16, window: u32, poll: &Poll) -> Result<Self, Errno> {
         let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -54,7 +54,7 @@ impl Dial {
     }
 
     /// An event of the socket.
-    pub fn stirred(
+    pub fn on_event(
         &mut self,
         readable: bool,
         writable: bool,
@@ -67,17 +67,17 @@ impl Dial {
             State::Connecting { .. } => Next::Stay,
             State::Open { source, sink } => {
                 if writable {
-                    sink.stirred();
+                    sink.on_event();
                 }
                 if let (Some(source), true) = (source.as_mut(), readable) {
-                    source.stirred(hangup);
+                    source.on_event(hangup);
                 }
                 self.settle(out)
             }
         }
     }
 
-    /// The source and sink, once the connection is there.
+    /// The source and sink, once connected.
     pub fn streams(&mut self) -> Option<(Option<&mut Source>, &mut Sink)> {
         match &mut self.state {
             State::Connecting { .. } => None,
@@ -85,7 +85,7 @@ impl Dial {
         }
     }
 
-    /// One turn of what comes from the socket.
+    /// Reads the socket once.
     pub fn turn(&mut self, out: &mut OutBuf) -> Next {
         let State::Open { source: slot, .. } = &mut self.state else { return Next::Stay };
         let Some(source) = slot else { return Next::Stay };
@@ -105,7 +105,7 @@ impl Dial {
         }
     }
 
-    /// Grants what was passed on, and tells whether all is over.
+    /// Grants what was written to the socket; returns whether both directions have ended.
     pub fn settle(&mut self, out: &mut OutBuf) -> Next {
         let State::Open { source, sink } = &mut self.state else { return Next::Stay };
         if let Some(bytes) = sink.due() {
@@ -118,7 +118,7 @@ impl Dial {
         }
     }
 
-    /// The attempt has come to an end, good or bad.
+    /// Handles the result of an attempt to connect.
     fn connected(&mut self, hangup: bool, out: &mut OutBuf, poll: &Poll) -> Next {
         let State::Connecting { fd, to } = &mut self.state else { return Next::Stay };
         let errno = match rustix::net::sockopt::socket_error(&**fd) {
@@ -139,12 +139,12 @@ impl Dial {
 
     fn open(&mut self, hangup: bool, out: &mut OutBuf) -> Next {
         let State::Connecting { fd, .. } = &self.state else { return Next::Stay };
-        // Only a hint for speed.
+        // For speed only: a failure does not matter.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&**fd, true);
         let mut source = Source::new(Rc::clone(fd), Channel::Stdout, self.window);
         let sink = Sink::new(Rc::clone(fd), Kind::Socket, WINDOW);
-        // Bytes, and even the end, may have come with the connection; there is no second event for them.
-        source.stirred(hangup);
+        // Bytes, and even the end, may have arrived with the connection, without a second event.
+        source.on_event(hangup);
         self.state = State::Open { source: Some(source), sink };
         out.message(&ToHost::Opened { op: self.op, window: WINDOW });
         Next::Run

@@ -1,4 +1,4 @@
-//! Why the agent ends: only at its start, or when the kernel no longer tells it of events. Made everywhere, printed by
+//! Why the agent ends: at its start, or when `epoll` fails. Made everywhere, printed by
 //! `main`.
 
 use std::convert::Infallible;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// The agent never ends by itself.
 pub type Never = Infallible;
 
-/// Why the agent cannot start or go on.
+/// Why the agent cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     #[error("usage: sandbox-agent --listen-fd N | --connect PATH, got: {0}")]

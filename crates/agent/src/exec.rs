@@ -1,11 +1,11 @@
-//! A command from its start to the frame that tells its end. Its parts are driven by the loop and by `serve`.
+//! A command from its start to the frame that reports its end. The event loop and `serve` drive it.
 //!
 //! ```text
-//! running ──(collected)──> ended ──(output delivered or dropped, hunt over)──> told ──(sent)──> gone
+//! running ──(collected)──> ended ──(output delivered or dropped, hunt over)──> reported ──(sent)──> gone
 //! ```
 //!
-//! A lost link moves `told` back to `ended` and takes the command's credits; nothing else. A kept command waits for a link to
-//! take it before it says anything, and stays `told` until the host says that it may go.
+//! A lost link moves `reported` back to `ended` and voids the command's credits. A detached command reports nothing until a link
+//! attaches to it, and stays `reported` until the host releases it.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -14,25 +14,25 @@ use std::time::{Duration, Instant};
 use guest_proto::{Channel, Exit, KEPT_WINDOW, ProtoError, ToHost};
 use rustix::process::Pid;
 
-use crate::errand;
-use crate::kept::Kept;
+use crate::file_op;
 use crate::link::OutBuf;
 use crate::poll::{Interest, Poll, Role, Token};
+use crate::replay::ReplayBuffer;
 use crate::spawn::{self, Spawned};
 use crate::stdio::{Drains, Kind, Sink, Source, Turn};
 use crate::tree::Hunt;
 
 /// What the host may send to a command's stdin before it is read.
 pub const STDIN_WINDOW: u32 = 64 * 1024;
-/// How long after its end the last output of a terminal may come, where something it left in the background holds it open.
+/// How long to wait for the last output of a terminal that a background process holds open after the command's end.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// How far a command is.
+/// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
     Ended { exit: Exit, duration_us: u64 },
-    Told { exit: Exit, duration_us: u64 },
+    Reported { exit: Exit, duration_us: u64 },
 }
 
 /// A command.
@@ -44,19 +44,19 @@ pub struct Exec {
     state: State,
     pub stdin: Option<Sink>,
     outs: [Option<Source>; 2],
-    /// Under way from `Kill` until nobody of the command's is alive.
+    /// Set from `Kill` until no process of the command is alive.
     pub hunt: Option<Hunt>,
     kind: spawn::Kind,
-    kept: Option<Keep>,
-    /// When an errand that nobody waits for is killed, and when a terminal's last output has come.
+    detached: Option<Detached>,
+    /// When an abandoned file operation is killed, and when a terminal stops to be read.
     pub ends_at: Option<Instant>,
 }
 
-/// What a command has that outlives its link.
+/// State of a detached command.
 #[derive(Default)]
-struct Keep {
-    outs: [Kept; 2],
-    is_taken: bool,
+struct Detached {
+    outs: [ReplayBuffer; 2],
+    is_attached: bool,
 }
 
 impl Exec {
@@ -94,30 +94,42 @@ impl Exec {
                 Some(Sink::new(
                     Rc::new(fd),
                     Kind::Pipe,
-                    if kind == spawn::Kind::Errand { errand::WINDOW } else { STDIN_WINDOW },
+                    if kind == spawn::Kind::FileOp { file_op::WINDOW } else { STDIN_WINDOW },
                 ))
             }
             None => None,
         };
         let (pid, state) = (spawned.pid, State::Running);
-        Ok(Self { op, serial, pid, started, state, stdin, outs, hunt: None, kind, kept: None, ends_at: None })
+        Ok(Self {
+            op,
+            serial,
+            pid,
+            started,
+            state,
+            stdin,
+            outs,
+            hunt: None,
+            kind,
+            detached: None,
+            ends_at: None,
+        })
     }
 
     pub fn is_running(&self) -> bool {
         self.state == State::Running
     }
 
-    pub fn is_errand(&self) -> bool {
-        self.kind == spawn::Kind::Errand
+    pub fn is_file_op(&self) -> bool {
+        self.kind == spawn::Kind::FileOp
     }
 
-    /// From now on it outlives its link, on which it is.
-    pub fn keep(&mut self) {
-        self.kept = Some(Keep { is_taken: true, ..Keep::default() });
+    /// Detaches the command from its link, which stays attached to it.
+    pub fn detach(&mut self) {
+        self.detached = Some(Detached { is_attached: true, ..Detached::default() });
     }
 
-    pub fn is_kept(&self) -> bool {
-        self.kept.is_some()
+    pub fn is_detached(&self) -> bool {
+        self.detached.is_some()
     }
 
     /// The terminal it runs on, while that is open.
@@ -125,29 +137,29 @@ impl Exec {
         self.outs[0].as_ref().filter(|source| source.is_terminal()).map(Source::fd)
     }
 
-    /// A new link takes a kept command, and has so much of each channel. False if that place is not here.
-    pub fn take(&mut self, positions: [u64; 2], out: &mut OutBuf) -> bool {
-        let Some(keep) = &mut self.kept else { return false };
-        if !keep.outs.iter_mut().zip(positions).all(|(kept, position)| kept.goes_on_at(position)) {
+    /// Attaches a new link, which has received this much of each channel. False if the buffer does not reach back that far.
+    pub fn attach(&mut self, positions: [u64; 2], out: &mut OutBuf) -> bool {
+        let Some(detached) = &mut self.detached else { return false };
+        if !detached.outs.iter_mut().zip(positions).all(|(buffer, position)| buffer.resume_at(position)) {
             return false;
         }
-        keep.is_taken = true;
+        detached.is_attached = true;
         let stdin = self.stdin.as_ref().map_or(0, Sink::received);
         let window = self.stdin.as_mut().and_then(Sink::due).unwrap_or(0);
         out.message(&ToHost::Taken { op: self.op, stdin, window });
-        for (channel, kept) in [Channel::Stdout, Channel::Stderr].into_iter().zip(&keep.outs) {
-            kept.pieces().into_iter().for_each(|piece| out.data_of(self.op, channel, piece));
+        for (channel, buffer) in [Channel::Stdout, Channel::Stderr].into_iter().zip(&detached.outs) {
+            buffer.pieces().into_iter().for_each(|piece| out.data_of(self.op, channel, piece));
             if let Some(source) = &mut self.outs[channel as usize] {
-                source.regrant(KEPT_WINDOW.saturating_sub(kept.len() as u32));
+                source.regrant(KEPT_WINDOW.saturating_sub(buffer.len() as u32));
             }
         }
         true
     }
 
-    /// The host grants more of a channel, and of a kept command has so much more.
+    /// Adds a grant to a channel. For a detached command it also acknowledges as many bytes.
     pub fn credit(&mut self, channel: Channel, bytes: u32) -> Result<(), ProtoError> {
-        if let Some(keep) = &mut self.kept {
-            keep.outs[channel as usize].acknowledged(bytes)?;
+        if let Some(detached) = &mut self.detached {
+            detached.outs[channel as usize].acknowledged(bytes)?;
         }
         match self.source(channel) {
             Some(source) => source.grant(bytes),
@@ -155,19 +167,19 @@ impl Exec {
         }
     }
 
-    /// Nobody wants to hear of it any more. True if it is over.
-    pub fn forget(&mut self) -> bool {
-        self.kept.take().is_some() && matches!(self.state, State::Told { .. })
+    /// Releases a detached command. True if it has ended.
+    pub fn release(&mut self) -> bool {
+        self.detached.take().is_some() && matches!(self.state, State::Reported { .. })
     }
 
-    /// Nobody waits for this errand any more: its pipes end, and so does it.
+    /// Abandons a file operation: closes its pipes, which ends it.
     pub fn abandon(&mut self, now: Instant) {
         if let Some(stdin) = &mut self.stdin {
             stdin.drop_reader();
         }
         self.outs = [None, None];
         if self.is_running() {
-            self.ends_at.get_or_insert(now + errand::GRACE);
+            self.ends_at.get_or_insert(now + file_op::GRACE);
         }
     }
 
@@ -177,15 +189,15 @@ impl Exec {
     }
 
     /// The stdin may take bytes again.
-    pub fn stdin_stirred(&mut self) {
+    pub fn on_stdin_event(&mut self) {
         if let Some(stdin) = &mut self.stdin {
-            stdin.stirred();
+            stdin.on_event();
         }
     }
 
-    /// Grants the host what the command has taken from its stdin. Its end is the last that is said of a command.
+    /// Grants the host what the command has read from its stdin. No grant may follow the report of the end.
     pub fn grant_stdin(&mut self, out: &mut OutBuf) {
-        if matches!(self.state, State::Told { .. }) {
+        if matches!(self.state, State::Reported { .. }) {
             return;
         }
         if let Some(bytes) = self.stdin.as_mut().and_then(Sink::due) {
@@ -201,19 +213,19 @@ impl Exec {
         if let Some(stdin) = &mut self.stdin {
             stdin.drop_reader();
         }
-        // A terminal's output comes to its end by itself, or when it has lingered.
+        // A terminal's output ends by itself or after the waiting time.
         self.outs.iter_mut().flatten().filter(|source| !source.is_terminal()).for_each(Source::bound);
-        self.outs.iter_mut().flatten().for_each(|source| source.stirred(false));
+        self.outs.iter_mut().flatten().for_each(|source| source.on_event(false));
     }
 
-    /// The time is over that [`Exec::ends_at`] sets. True if it is an errand's.
+    /// Handles the expiry of [`Exec::ends_at`]. True for a file operation, which has to be killed.
     pub fn time_is_over(&mut self) -> bool {
         self.ends_at = None;
         self.outs.iter_mut().flatten().for_each(Source::bound);
-        self.is_errand()
+        self.is_file_op()
     }
 
-    /// From now on nothing of this command waits for grants.
+    /// Stops waiting for grants: output without credit is dropped.
     pub fn hurry(&mut self) {
         self.outs.iter_mut().flatten().for_each(Source::hurry);
     }
@@ -236,8 +248,8 @@ impl Exec {
     ) -> bool {
         let slot = &mut self.outs[channel as usize];
         let Some(source) = slot else { return false };
-        let kept = self.kept.as_mut().map(|keep| &mut keep.outs[channel as usize]);
-        match source.turn(self.op, out, kept) {
+        let replay = self.detached.as_mut().map(|detached| &mut detached.outs[channel as usize]);
+        match source.turn(self.op, out, replay) {
             Turn::Idle => return false,
             Turn::More => return true,
             Turn::Cut => {
@@ -245,7 +257,7 @@ impl Exec {
                     drains.take(source.into_fd(), serial(), poll);
                 }
             }
-            // A pipe does not fail in ways that anybody could act on: it has ended.
+            // No failure of a pipe can be repaired: treat it as its end.
             Turn::Eof | Turn::Failed(_) => {
                 *slot = None;
                 if self.state == State::Running {
@@ -256,24 +268,24 @@ impl Exec {
         false
     }
 
-    /// Tells the host of the end, if all is ready for it. Returns the stream position at which it is told.
-    pub fn tell(&mut self, out: &mut OutBuf) -> Option<u64> {
+    /// Reports the end to the host if nothing is pending. Returns the stream position of the report.
+    pub fn report_end(&mut self, out: &mut OutBuf) -> Option<u64> {
         let State::Ended { exit, duration_us } = self.state else { return None };
         if self.hunt.is_some()
             || self.outs.iter().any(Option::is_some)
-            || self.kept.as_ref().is_some_and(|keep| !keep.is_taken)
+            || self.detached.as_ref().is_some_and(|detached| !detached.is_attached)
         {
             return None;
         }
         self.ends_at = None;
-        self.state = State::Told { exit, duration_us };
+        self.state = State::Reported { exit, duration_us };
         out.message(&ToHost::Exited { op: self.op, exit, duration_us });
         Some(out.end())
     }
 
-    /// The link is gone, and with it every grant and what was not sent.
+    /// The link is lost: voids all grants and drops what was not sent.
     pub fn link_lost(&mut self) {
-        if let State::Told { exit, duration_us } = self.state {
+        if let State::Reported { exit, duration_us } = self.state {
             self.state = State::Ended { exit, duration_us };
         }
         for source in self.outs.iter_mut().flatten() {
@@ -283,10 +295,10 @@ impl Exec {
         if let Some(stdin) = &mut self.stdin {
             stdin.regrant();
         }
-        if let Some(keep) = &mut self.kept {
-            keep.is_taken = false;
+        if let Some(detached) = &mut self.detached {
+            detached.is_attached = false;
         }
-        if self.is_errand() {
+        if self.is_file_op() {
             self.abandon(Instant::now());
         }
     }

@@ -1,78 +1,78 @@
-//! What an errand does, in a process of its own: one operation among the sandbox's files, with the sandbox's own eyes. Called by
-//! `errand`.
+//! The file operations, as seen from inside the sandbox. Each runs in a process of its own. Called by
+//! `file_op`.
 //!
-//! Its input is descriptor 0, its output descriptor 1, both blocking; who does not read it any more ends it. It opens nothing that
-//! could block or act by being opened: what is no file is told apart first.
+//! Input is descriptor 0, output descriptor 1, both blocking; a reader that closes ends it. It opens nothing that
+//! could block or have effects when opened: the type of a file is checked first.
 
 mod archive;
 mod copy;
 mod delete;
 mod dirs;
-mod fault;
-mod feed;
+mod failure;
 mod header;
 mod list;
 mod pack;
 mod read;
 mod relocate;
-mod say;
+mod reply;
 mod stat;
 mod temporary;
 mod unpack;
+mod upload;
 mod write;
 
 use guest_proto::{FileReply, FileRequest};
 
-use fault::Fault;
-use feed::Feed;
-use say::Say;
+use failure::FileFailure;
+use reply::ReplyWriter;
+use upload::Upload;
 
-/// Whether the errand is fed.
-pub fn is_fed(request: &FileRequest<'_>) -> bool {
+/// Whether the operation reads an upload.
+pub fn has_upload(request: &FileRequest<'_>) -> bool {
     matches!(request, FileRequest::Write { .. } | FileRequest::Unpack { .. })
 }
 
-/// Does what is asked. False if it was not done, or not to its end; why has been said, if anybody listens.
+/// Performs the operation. False if it failed; the error was reported, if the host still reads.
 pub fn run(request: &FileRequest<'_>) -> bool {
-    let mut say = Say::new();
-    let done = act(request, &mut say).and_then(|()| say.flush());
+    let mut reply = ReplyWriter::new();
+    let done = act(request, &mut reply).and_then(|()| reply.flush());
     match done {
         Ok(()) => true,
-        Err(Fault::Told { kind, message }) => {
-            say.fault(kind, &message);
+        Err(FileFailure::Reported { kind, message }) => {
+            reply.failure(kind, &message);
             false
         }
-        Err(Fault::Gone) => false,
+        Err(FileFailure::Unreportable) => false,
     }
 }
 
-fn act(request: &FileRequest<'_>, say: &mut Say) -> Result<(), Fault> {
+fn act(request: &FileRequest<'_>, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     match *request {
         FileRequest::Read { path, offset, from_end, length } => {
-            read::read(path, read::Range { offset, from_end, length }, say)
+            read::read(path, read::Range { offset, from_end, length }, reply)
         }
-        FileRequest::Stat { path, follow } => stat::tell(path, follow, say),
-        FileRequest::List { path, offset, limit } => list::list(path, offset, limit, say),
+        FileRequest::Stat { path, follow } => stat::send(path, follow, reply),
+        FileRequest::List { path, offset, limit } => list::list(path, offset, limit, reply),
         FileRequest::Write { path, mode, parents } => {
-            write::write(path, mode, parents, &mut Feed::new())?;
-            stat::tell(path, true, say)
+            write::write(path, mode, parents, &mut Upload::new())?;
+            stat::send(path, true, reply)
         }
         FileRequest::MakeDir { path, mode, recursive } => {
             dirs::make(path, mode, recursive)?;
-            stat::tell(path, true, say)
+            stat::send(path, true, reply)
         }
         FileRequest::Delete { path, recursive } => {
-            let tally = delete::delete(path, recursive, say)?;
-            say.reply(&FileReply::Done(tally))
+            let tally = delete::delete(path, recursive, reply)?;
+            reply.send(&FileReply::Done(tally))
         }
         FileRequest::Move { from, to, overwrite } => {
-            relocate::relocate(from, to, overwrite, say)?;
-            stat::tell(to, false, say)
+            relocate::relocate(from, to, overwrite, reply)?;
+            stat::send(to, false, reply)
         }
-        FileRequest::Pack { path } => pack::pack(path, say),
+        FileRequest::Pack { path } => pack::pack(path, reply),
         FileRequest::Unpack { path } => {
-            let tally = unpack::unpack(path, &mut Feed::new())?;
-            say.reply(&FileReply::Done(tally))
+            let tally = unpack::unpack(path, &mut Upload::new())?;
+            reply.send(&FileReply::Done(tally))
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The stream to the host: what has come and is not yet read, what is to go and is not yet sent. Used by the loop and
+//! The stream to the host, with its receive and send buffers. Used by the loop and
 //! by `serve`.
 //!
-//! A link that breaks takes its buffers with it: half a frame never gets into the next stream.
+//! A link that breaks drops its buffers, so that no partial frame gets into the next stream.
 
 mod input;
 mod out;
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 pub use input::InBuf;
 pub use out::OutBuf;
 
-/// How far the conversation on a link has come.
+/// The state of the handshake on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// There is no stream.
     Down,
-    /// Connected; the host has to say hello.
+    /// Connected; waits for the host's `Hello`.
     New,
     /// The versions are agreed.
     Open,
@@ -48,7 +48,7 @@ impl Link {
         }
     }
 
-    /// Takes a new stream; the one before was let go by [`Link::down`].
+    /// Starts with a new stream; [`Link::down`] has closed the former.
     pub fn up(&mut self, stream: OwnedFd, serial: u64, first: &[u8]) {
         self.stream = Some(stream);
         self.serial = serial;
@@ -58,7 +58,7 @@ impl Link {
         self.out.raw(first);
     }
 
-    /// Closes the stream and forgets what was on its way.
+    /// Closes the stream and drops its buffers.
     pub fn down(&mut self) {
         self.stream = None;
         self.phase = Phase::Down;
@@ -69,17 +69,17 @@ impl Link {
     }
 
     /// An event of the stream.
-    pub fn stirred(&mut self, readable: bool, writable: bool) {
+    pub fn on_event(&mut self, readable: bool, writable: bool) {
         self.readable |= readable;
         self.writable |= writable;
     }
 
-    /// Whether reading on is of use now.
+    /// Whether there may be something to read and room for the answers.
     pub fn can_read(&self) -> bool {
         self.stream.is_some() && self.readable && !self.out.is_full()
     }
 
-    /// Reads once. False if nothing came; `Err` if the stream has ended.
+    /// Reads once. False if there was nothing; `Err` if the stream has ended.
     pub fn read(&mut self) -> Result<bool, Errno> {
         let Some(stream) = &self.stream else { return Ok(false) };
         match self.input.read(stream) {

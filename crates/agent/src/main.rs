@@ -1,25 +1,25 @@
-//! `sandbox-agent`: the first process of every sandbox. It starts commands for the host, carries their bytes, ends them
-//! with all that they started, and connects the host to ports inside.
+//! `sandbox-agent`: the first process of every sandbox. It starts commands for the host, transfers their input and output, ends them
+//! with all their descendants, and connects the host to ports inside.
 //!
-//! Its life: protect itself ([`boot`]), then serve one link to the host after the other ([`agent`]) until the sandbox is
-//! killed. It is one thread around `epoll`; nothing it does waits for anybody else. What has to wait, for disks, is an [`errand`].
+//! It protects itself ([`boot`]), then serves one link to the host after the other ([`agent`]) until the sandbox is
+//! killed. It is one thread around `epoll` that never blocks on anything else. Disk access, which blocks, is a [`file_op`].
 
 mod agent;
 mod boot;
 mod caps;
+mod connector;
+mod detached_requests;
 mod dial;
-mod door;
-mod errand;
-mod errands;
 mod error;
 mod exec;
+mod file_op;
+mod file_requests;
 mod files;
-mod keeps;
-mod kept;
 mod link;
 mod ops;
 mod poll;
 mod reaper;
+mod replay;
 mod serve;
 mod setup;
 mod spawn;

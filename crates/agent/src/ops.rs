@@ -1,6 +1,6 @@
-//! What is under way: commands and dialled connections, by the host's number and by the agent's serial.
+//! The operations in progress: commands and dialled connections, by the host's number and by the agent's serial.
 //!
-//! Bounded by [`MOST_EXECS`] and [`MOST_DIALS`]. A command counts until the host was told of its end.
+//! Bounded by [`MAX_EXECS`] and [`MAX_DIALS`]. A command counts until its end was reported to the host.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::dial::Dial;
 use crate::exec::Exec;
 
 /// Commands at a time.
-pub const MOST_EXECS: usize = 256;
+pub const MAX_EXECS: usize = 256;
 /// Dialled connections at a time.
-pub const MOST_DIALS: usize = 1024;
+pub const MAX_DIALS: usize = 1024;
 
 /// All operations.
 #[derive(Default)]
@@ -29,11 +29,11 @@ impl Ops {
     }
 
     pub fn exec_room(&self) -> bool {
-        self.execs.len() < MOST_EXECS
+        self.execs.len() < MAX_EXECS
     }
 
     pub fn dial_room(&self) -> bool {
-        self.dials.len() < MOST_DIALS
+        self.dials.len() < MAX_DIALS
     }
 
     pub fn add_exec(&mut self, exec: Exec) {
@@ -46,7 +46,7 @@ impl Ops {
         self.dials.insert(dial.serial, dial);
     }
 
-    /// Forgets an operation of either kind.
+    /// Removes an operation of either kind.
     pub fn remove(&mut self, serial: u64) {
         let op = self.execs.remove(&serial).map(|exec| exec.op);
         if let Some(op) = op.or_else(|| self.dials.remove(&serial).map(|dial| dial.op)) {
@@ -54,7 +54,7 @@ impl Ops {
         }
     }
 
-    /// Forgets every dialled connection.
+    /// Removes all dialled connections.
     pub fn remove_dials(&mut self) {
         for (_, dial) in std::mem::take(&mut self.dials) {
             self.serials.remove(&dial.op);
@@ -77,12 +77,12 @@ impl Ops {
         self.dials.get_mut(self.serials.get(&op)?)
     }
 
-    /// Errands under way.
-    pub fn errands(&self) -> usize {
-        self.execs.values().filter(|exec| exec.is_errand()).count()
+    /// Number of file operations in progress.
+    pub fn file_ops(&self) -> usize {
+        self.execs.values().filter(|exec| exec.is_file_op()).count()
     }
 
-    /// The command whose first process this is, while it runs.
+    /// The running command with this first process.
     pub fn exec_of_pid(&mut self, pid: Pid) -> Option<&mut Exec> {
         self.execs.values_mut().find(|exec| exec.pid == pid && exec.is_running())
     }

@@ -1,8 +1,8 @@
-//! The one place where the agent waits: an `epoll` whose entries carry who they are for.
+//! The only place where the agent blocks: an `epoll` whose entries carry the owner and role of each descriptor.
 //!
-//! Everything but the signal descriptor is registered edge-triggered, once: whoever owns a stream remembers that it is
-//! ready until an attempt says otherwise. A serial is never used twice, so an event that arrives for something that has
-//! gone meets nobody.
+//! Everything but the signal descriptor is registered once, edge-triggered: the owner of a stream remembers that it is
+//! ready until a read or write would block. A serial is never reused, so a late event for a closed stream
+//! has no owner.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// Events taken in one turn.
+/// Most events taken in one turn of the loop.
 pub const BATCH: usize = 64;
 
-/// What a descriptor is to its owner.
+/// The role of a descriptor for its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    Door,
+    Connector,
     Link,
     Signals,
     Stdin,
@@ -28,7 +28,7 @@ pub enum Role {
 }
 
 const ROLES: [Role; 8] = [
-    Role::Door,
+    Role::Connector,
     Role::Link,
     Role::Signals,
     Role::Stdin,
@@ -38,34 +38,34 @@ const ROLES: [Role; 8] = [
     Role::Drain,
 ];
 
-/// Whom an event is for.
+/// The owner and role of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
     pub serial: u64,
     pub role: Role,
 }
 
-/// An event, in the agent's words.
+/// An event of a descriptor.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready {
     pub token: Token,
     pub readable: bool,
     pub writable: bool,
-    /// The other end is gone, wholly or for reading: read until nothing is left.
+    /// The peer has closed, at least for writing: read until nothing is left.
     pub hangup: bool,
 }
 
-/// Which edges to be told of.
+/// Which events to report.
 #[derive(Debug, Clone, Copy)]
 pub enum Interest {
     Read,
     Write,
     Both,
-    /// Readable as long as it is so, not only when it becomes so.
+    /// Level-triggered: reported as long as it is readable.
     LevelRead,
 }
 
-/// The set of descriptors that are watched.
+/// The watched descriptors.
 pub struct Poll {
     epoll: OwnedFd,
 }
@@ -79,12 +79,12 @@ impl Poll {
         epoll::add(&self.epoll, fd, data(token), flags(interest))
     }
 
-    /// Gives a watched descriptor to another owner, who hears at once if it is ready.
+    /// Moves a watched descriptor to another owner, which gets an event at once if it is ready.
     pub fn hand_over(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
         epoll::modify(&self.epoll, fd, data(token), flags(interest))
     }
 
-    /// Waits for events, at most as long as `timeout` says. Returns how many there are; an interruption counts as none.
+    /// Waits for events until `timeout`. Returns their number; an interruption counts as none.
     pub fn wait(&self, events: &mut [Ready; BATCH], timeout: Option<Duration>) -> Result<usize, Errno> {
         let mut raw = [const { std::mem::MaybeUninit::<Event>::uninit() }; BATCH];
         let timeout = timeout.map(|t| Timespec {
@@ -109,7 +109,7 @@ impl Poll {
         Ok(got.len())
     }
 
-    /// An event to fill arrays with.
+    /// An empty event, for arrays.
     pub fn nothing() -> Ready {
         Ready { token: token(0), readable: false, writable: false, hangup: false }
     }

@@ -1,6 +1,6 @@
-//! Collecting children that have ended: commands, and orphans that were left to the agent.
+//! Collects children that have ended: commands, and orphans of commands.
 //!
-//! Called by the loop after SIGCHLD. An orphan's end is of no interest; without this it would hold a process number.
+//! Called by the loop after SIGCHLD. The result of an orphan is not used; uncollected it would keep its pid.
 
 use std::os::fd::OwnedFd;
 
@@ -8,7 +8,7 @@ use guest_proto::Exit;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
-/// Children collected in one turn, so that a storm of orphans does not hold up the others.
+/// Most children collected in one turn, so that many orphans do not delay everything else.
 const BATCH: usize = 512;
 
 /// Empties the signal descriptor.
@@ -17,7 +17,7 @@ pub fn quiet(signals: &OwnedFd) {
     while matches!(rustix::io::read(signals, &mut buffer), Ok(1..)) {}
 }
 
-/// Collects what has ended and tells `ended` of each. True if there may be more.
+/// Collects children and calls `ended` for each. True if there may be more.
 pub fn reap(mut ended: impl FnMut(Pid, Exit)) -> bool {
     for _ in 0..BATCH {
         match rustix::process::wait(WaitOptions::NOHANG) {

@@ -1,6 +1,6 @@
-//! What each request of the host does. Called by the loop with one frame's body after the other.
+//! Handles the host's requests. Called by the loop with the body of each frame.
 //!
-//! An error is a breach of the protocol and ends the link; whatever a request itself runs into is an answer.
+//! An error is a violation of the protocol and ends the link; a request that fails gets an answer.
 
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ impl Agent {
             }
             ToGuest::File { op, request, window } => {
                 self.check_unused(op)?;
-                self.errand(op, &request, window);
+                self.start_file_op(op, &request, window);
             }
             ToGuest::Dial { op, port, window } => {
                 self.check_unused(op)?;
@@ -58,11 +58,11 @@ impl Agent {
             ToGuest::Close { op } => self.close(op),
             ToGuest::Keep { op, spec, terminal } => {
                 self.check_unused(op)?;
-                self.keep(op, &spec, terminal);
+                self.exec_detached(op, &spec, terminal);
             }
-            ToGuest::Take { op, stdout, stderr } => self.take(op, [stdout, stderr]),
+            ToGuest::Take { op, stdout, stderr } => self.attach(op, [stdout, stderr]),
             ToGuest::Resize { op, size } => self.resize(op, size),
-            ToGuest::Forget { op } => self.forget(op),
+            ToGuest::Forget { op } => self.release(op),
             ToGuest::Ping { nonce } => self.link.out.message(&ToHost::Pong { nonce }),
         }
         Ok(())
@@ -71,11 +71,11 @@ impl Agent {
     fn hello(&mut self, version: u16, min_version: u16) -> Result<(), ProtoError> {
         let version = guest_proto::negotiate(version, min_version)?;
         self.link.phase = Phase::Open;
-        self.door.proved();
+        self.connector.proved();
         let ops = self.ops.execs().map(|exec| exec.op).collect();
         self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
         let mut serials = Vec::new();
-        for exec in self.ops.execs().filter(|exec| !exec.is_kept()) {
+        for exec in self.ops.execs().filter(|exec| !exec.is_detached()) {
             exec.grant_stdin(&mut self.link.out);
             serials.push(exec.serial);
         }
@@ -93,18 +93,18 @@ impl Agent {
         }
     }
 
-    /// Whether one more command may be; if not, this one was refused.
+    /// Whether there is room for one more command; if not, refuses this one.
     pub(crate) fn has_exec_room(&mut self, op: u64) -> bool {
         let has_room = self.ops.exec_room();
         if !has_room {
-            let most = crate::ops::MOST_EXECS;
+            let most = crate::ops::MAX_EXECS;
             let message = format!("{most} commands are running, the most there may be");
             self.refuse(op, RefusalKind::TooMany, &message);
         }
         has_room
     }
 
-    /// Takes a command that was started into the loop, or says why it was not. True if it runs.
+    /// Registers a started command with the loop, or reports why it did not start. True if it runs.
     pub(crate) fn begin(
         &mut self,
         op: u64,
@@ -130,7 +130,7 @@ impl Agent {
                 true
             }
             Err(errno) => {
-                // Unwatched it would never end for the host. It is collected as an orphan.
+                // Unwatched its end would never be reported. The reaper collects it as an orphan.
                 let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
                 self.refuse(op, RefusalKind::Failed, &format!("cannot watch the command's output: {errno}"));
                 false
@@ -140,7 +140,7 @@ impl Agent {
 
     fn dial(&mut self, op: u64, port: u16, window: u32) {
         if !self.ops.dial_room() {
-            let most = crate::ops::MOST_DIALS;
+            let most = crate::ops::MAX_DIALS;
             return self.refuse(
                 op,
                 RefusalKind::TooMany,
@@ -201,14 +201,14 @@ impl Agent {
     }
 
     fn kill(&mut self, op: u64) {
-        // A command that has ended, seen or not, is not hunted: what it left in the background lives on.
+        // The processes of a command that has ended are not killed: its background processes live on.
         self.reap_soon();
         self.reap();
         let Some(exec) = self.ops.exec_of(op) else {
             return self.refuse(op, RefusalKind::UnknownOp, "there is no such command");
         };
         exec.hurry();
-        if exec.is_errand() {
+        if exec.is_file_op() {
             exec.abandon(Instant::now());
         } else if exec.is_running() && exec.hunt.is_none() {
             exec.hunt = Some(Hunt::new(exec.pid, op, &self.proc, Instant::now()));
@@ -237,7 +237,7 @@ impl Agent {
         }
     }
 
-    /// Gives a command's output and end their chance.
+    /// Schedules a command's output and the report of its end.
     pub(crate) fn wake(&mut self, serial: u64) {
         self.enqueue(Token { serial, role: Role::Stdout });
         self.enqueue(Token { serial, role: Role::Stderr });

@@ -1,6 +1,6 @@
-//! Making directories for the host: what `mkdir -p` does. Called by `serve`.
+//! Makes directories for the host, like `mkdir -p`. Called by `serve`.
 //!
-//! What was made before a failure stays; doing it again is harmless.
+//! Directories made before a failure stay; repeating it is harmless.
 
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 
 use guest_proto::RefusalKind;
 
-/// Makes each directory and those above it, for everybody to read.
+/// Makes each directory and its parents, readable for everybody.
 pub fn make_dirs(dirs: &[&str]) -> Result<(), (RefusalKind, String)> {
     for dir in dirs {
         DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|error| {

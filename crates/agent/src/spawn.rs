@@ -1,13 +1,13 @@
-//! Starting a command: pipes, a child, and what is taken from the child before its program runs. Called by `serve`.
+//! Starts commands: pipes, a child, and the rights that the child drops before its program runs. Called by `serve`.
 //!
-//! The child is made by `clone` with the agent's memory shared and the agent stopped until the program runs or the child
-//! is gone (what `vfork` does): nothing is copied, and the child reports a failure by writing it down. The child runs
-//! on a stack of its own and makes system calls only.
+//! The child is made by `clone` with the agent's memory shared, and the agent is stopped until the program runs or the child
+//! has ended (as with `vfork`): nothing is copied, and the child reports a failure in shared memory. It runs
+//! on its own stack and only makes system calls.
 //!
-//! Each command gets its own cgroup namespace. Nothing in it uses the namespace; it is a mark that the kernel puts on
-//! everything the command starts and that only CAP_SYS_ADMIN, which commands lack, could take off. `tree` reads it.
+//! Each command gets its own cgroup namespace. It serves only as a mark that the kernel puts on
+//! everything the command starts. Leaving it takes CAP_SYS_ADMIN, which commands lack. `tree` reads it.
 //!
-//! A failure leaves nothing behind: the child is gone and collected, the pipes are closed.
+//! A failure leaves nothing behind: the child is collected and the pipes are closed.
 
 mod child;
 
@@ -29,15 +29,15 @@ use child::{Failure, Marking, Plan, Stage, Stdio};
 /// Name of the variable that marks a command's processes where namespaces cannot.
 pub const MARK: &str = "SANDBOX_EXEC";
 
-/// Where a program without a slash is looked for if the environment has no PATH.
+/// Search path for programs if the environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A command that runs.
+/// A started command.
 pub struct Spawned {
     pub pid: Pid,
     pub stdin: Option<OwnedFd>,
     pub stdout: OwnedFd,
-    /// An errand has none, and what runs on a terminal.
+    /// None for a file operation and for a command on a terminal.
     pub stderr: Option<OwnedFd>,
     pub kind: Kind,
 }
@@ -46,16 +46,16 @@ pub struct Spawned {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Command,
-    /// A command on a terminal: its input and output are the same.
+    /// A command on a terminal, which is its input and output.
     Terminal,
-    /// The agent's own, without children and of no use to another link.
-    Errand,
+    /// A file operation: a child of the agent without children of its own, bound to its link.
+    FileOp,
 }
 
 /// A command that did not start.
 pub type Refusal = (RefusalKind, String);
 
-/// What starting commands needs, made once.
+/// Starts commands; made once.
 pub struct Spawner {
     stack: child::Stack,
     null: Option<OwnedFd>,
@@ -76,7 +76,7 @@ impl Spawner {
         Ok(Self { stack, null, caps, marking })
     }
 
-    /// What a command may do, and an errand.
+    /// The capabilities of commands and file operations.
     pub fn caps(&self) -> &CapPlan {
         &self.caps
     }
@@ -91,7 +91,7 @@ impl Spawner {
         Ok(pipes.parent(pid))
     }
 
-    /// Starts a command on a terminal of its own, which is its session's.
+    /// Starts a command in a session with a controlling terminal of its own.
     pub fn spawn_on_terminal(
         &mut self,
         op: u64,
@@ -130,14 +130,14 @@ impl Spawner {
             match child::start(&self.stack, &plan, self.marking) {
                 Ok(pid) => {
                     if let Some(failure) = plan.failure.get() {
-                        // The child has ended; nobody else will ever ask for it.
+                        // The child has ended; nothing else waits for it.
                         let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
                         return Err(explain(failure, spec));
                     }
                     return Ok(pid);
                 }
                 Err(Errno::PERM | Errno::INVAL | Errno::NOSYS) if self.marking == Marking::Namespace => {
-                    // This kernel, or what the runtime left us, does not do it; it never will.
+                    // The kernel or the rights of the agent do not allow it, and this does not change.
                     self.marking = Marking::Environment;
                 }
                 Err(errno) => return Err(failed("make a process", errno)),
@@ -163,7 +163,7 @@ impl Pipes {
         rustix::io::ioctl_fionbio(&stderr.0, true)?;
         let stdin = match (mode, null) {
             (StdinMode::Null, Some(_)) => None,
-            // Without a /dev/null, a pipe whose writer is closed reads like one.
+            // Without /dev/null, a pipe with a closed writer reads the same.
             (StdinMode::Null, None) | (StdinMode::Pipe, _) => Some(pipe()?),
         };
         if let Some((_, writer)) = &stdin {
@@ -187,8 +187,8 @@ impl Pipes {
     }
 }
 
-/// The paths at which the program may be, in the order to try them. Last come the usual ones: a command whose environment has
-/// a PATH of its own is run by bash all the same.
+/// The candidate paths of the program in order. The usual directories come last: a command whose environment has
+/// its own PATH still finds bash.
 fn programs(spec: &ExecSpec<'_>) -> Result<Vec<CString>, Refusal> {
     let program = spec.argv.first().copied().unwrap_or_default();
     if program.contains('/') {

@@ -1,5 +1,5 @@
-//! One direction of a stream each: [`Source`] from a command or socket to the host, [`Sink`] the other way. Used by
-//! `exec` and `dial`; [`Drains`] takes what is left of a source when its command has ended.
+//! The two directions of a stream: [`Source`] from a command or socket to the host, [`Sink`] the other way. Used by
+//! `exec` and `dial`; [`Drains`] reads and drops the rest of a source whose command has ended.
 //!
 //! A source sends only what the host granted, a sink holds only what it granted to the host. An error of a stream ends
 //! that stream alone.
@@ -13,17 +13,17 @@ use std::rc::Rc;
 use guest_proto::{Channel, Credits, MAX_DATA, ProtoError};
 use rustix::io::Errno;
 
-use crate::kept::Kept;
 use crate::link::OutBuf;
+use crate::replay::ReplayBuffer;
 
 pub use drain::Drains;
 pub use sink::{Kind, Sink};
 
-/// What a pipe holds when the kernel makes it, and what it gets once it was seen full.
+/// Initial capacity of a pipe, and the capacity it gets once it was full.
 const PIPE: usize = 64 * 1024;
 const HOT_PIPE: usize = 1024 * 1024;
 
-/// What came of a source's turn.
+/// Result of reading a source once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// Nothing to read or no credit; an event or a grant will wake it.
@@ -32,26 +32,26 @@ pub enum Turn {
     More,
     /// The writers are gone.
     Eof,
-    /// All that counts was read; writers may be left.
+    /// The command has ended and its output was read; background processes may still hold the stream open.
     Cut,
     /// The stream broke.
     Failed(Errno),
 }
 
-/// What to do with output when the host grants nothing more.
+/// What to do with output without credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     Wait,
-    /// The command was killed: nobody may wait for a grant that never comes.
+    /// The command was killed: drop it, since no grant may ever come.
     DropTheRest,
 }
 
-/// What a short read says.
+/// What a short read means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// That the stream is empty now.
+    /// The stream is empty.
     Plain,
-    /// Nothing: a terminal hands out a few KiB at a time, and may come with the last of it after its writer's end.
+    /// Nothing: a terminal returns a few KiB at a time, and the last of it may arrive after its writer's end.
     Terminal,
 }
 
@@ -63,11 +63,11 @@ pub struct Source {
     readable: bool,
     hangup: bool,
     hot: bool,
-    /// How many bytes still count, once the command has ended.
+    /// Once the command has ended: how many bytes of its output are still to be read.
     left: Option<usize>,
     patience: Patience,
     ending: Ending,
-    /// Whether it stands in the queue for a turn.
+    /// Whether it is in the queue of ready sources.
     pub queued: bool,
 }
 
@@ -96,18 +96,18 @@ impl Source {
         self.ending == Ending::Terminal
     }
 
-    /// The descriptor, for what is asked of it besides.
+    /// The descriptor.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// The descriptor, for whoever takes over.
+    /// The descriptor, for a new owner.
     pub fn into_fd(self) -> Rc<OwnedFd> {
         self.fd
     }
 
     /// An event of the stream.
-    pub fn stirred(&mut self, hangup: bool) {
+    pub fn on_event(&mut self, hangup: bool) {
         self.readable = true;
         self.hangup |= hangup;
     }
@@ -117,35 +117,35 @@ impl Source {
         self.credits.grant(bytes)
     }
 
-    /// A new link: what was granted on the old one is void.
+    /// A new link: voids the grants of the old one.
     pub fn forget_credits(&mut self) {
         self.credits.reset();
     }
 
-    /// A new link takes it, and grants so much.
+    /// A new link attaches and grants this much.
     pub fn regrant(&mut self, bytes: u32) {
         self.credits = Credits::new(bytes);
     }
 
-    /// The command has ended: only what is in the pipe now counts.
+    /// The command has ended: only what is in the pipe now is its output.
     pub fn bound(&mut self) {
         let held = rustix::io::ioctl_fionread(&*self.fd).ok().and_then(|n| usize::try_from(n).ok());
         self.left = Some(held.unwrap_or(HOT_PIPE));
         self.readable = true;
     }
 
-    /// The command was killed: do not wait for grants.
+    /// The command was killed: stop waiting for grants.
     pub fn hurry(&mut self) {
         self.patience = Patience::DropTheRest;
     }
 
-    /// Whether a turn would come to anything.
+    /// Whether there is something to read and credit to send it.
     pub fn runnable(&self) -> bool {
         self.readable && (self.credits.left() > 0 || self.hurried() || self.left == Some(0))
     }
 
-    /// Reads once, into a frame for the host.
-    pub fn turn(&mut self, op: u64, out: &mut OutBuf, kept: Option<&mut Kept>) -> Turn {
+    /// Reads once into a frame for the host.
+    pub fn turn(&mut self, op: u64, out: &mut OutBuf, replay: Option<&mut ReplayBuffer>) -> Turn {
         if self.left == Some(0) {
             return Turn::Cut;
         }
@@ -159,8 +159,8 @@ impl Source {
         match out.data(op, self.channel, want, &*self.fd) {
             Ok(0) => Turn::Eof,
             Ok(n) => {
-                if let Some(kept) = kept {
-                    kept.sent(out.last(n));
+                if let Some(replay) = replay {
+                    replay.sent(out.last(n));
                 }
                 self.took(n, want)
             }
@@ -176,7 +176,7 @@ impl Source {
     fn took(&mut self, n: usize, want: usize) -> Turn {
         self.credits.spend(n);
         if n >= PIPE && !self.hot && self.ending == Ending::Plain {
-            // A command that fills its pipe gets a larger one; where that is not permitted, it goes on as it is.
+            // A command that fills its pipe gets a larger one, where that is permitted.
             self.hot = true;
             let _ = rustix::pipe::fcntl_setpipe_size(&*self.fd, HOT_PIPE);
         }

@@ -1,7 +1,7 @@
-//! A terminal for a command: the pair of it, its size, and who reads what is typed. Called by `spawn` and `serve`.
+//! Terminals for commands: the pair of descriptors, the size, the foreground process group. Called by `spawn` and `serve`.
 //!
-//! Whoever is root inside can put anything at `/dev`. What is opened here is looked at before it is used, and opening waits for
-//! nobody; where something else is in the way the command is refused, and nothing else happens.
+//! Root inside can replace anything in `/dev`. What is opened here is checked before use, and opening never blocks.
+//! If something else is there, the command is refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,17 +12,17 @@ use rustix::process::Pid;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions, Winsize};
 
-/// The kernel's numbers of what makes terminals, and of the first and last kind of what it makes.
+/// Device number of `/dev/ptmx`, and the first and last major number of its terminals.
 const MAKER: (u32, u32) = (5, 2);
 const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
-/// First the sandbox's own, over which nothing inside can put anything.
+/// The sandbox's own devpts first: nothing inside can be mounted over it.
 const MAKERS: [&str; 2] = ["/dev/pts/ptmx", "/dev/ptmx"];
 
-/// Both ends.
+/// Both ends of a terminal.
 pub struct Terminal {
-    /// Ours, which does not block.
+    /// The agent's end, non-blocking.
     pub master: OwnedFd,
-    /// The command's.
+    /// The command's end.
     pub slave: OwnedFd,
 }
 
@@ -33,22 +33,22 @@ pub fn open(size: TerminalSize) -> Result<Terminal, Errno> {
     resize(&master, size)?;
     let slave = slave(&master)?;
     if let Ok(mut modes) = rustix::termios::tcgetattr(&slave) {
-        // So that erasing erases characters; without it bytes are erased.
+        // Erase whole characters instead of bytes.
         modes.input_modes |= InputModes::IUTF8;
         let _ = rustix::termios::tcsetattr(&slave, OptionalActions::Now, &modes);
     }
     Ok(Terminal { master, slave })
 }
 
-/// Gives a terminal another size; who runs on it hears of it by SIGWINCH.
+/// Changes the size; the foreground processes get SIGWINCH.
 pub fn resize(master: impl AsFd, size: TerminalSize) -> Result<(), Errno> {
     let size = Winsize { ws_col: size.columns, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(master, size)
 }
 
-/// The process group that reads what is typed.
+/// The foreground process group.
 pub fn foreground(master: impl AsFd) -> Option<Pid> {
-    // Process 1 leads no group of a command's, and its number would mean everybody.
+    // Group 1 is never a command's, and as an argument of kill it would mean all processes.
     rustix::termios::tcgetpgrp(master).ok().filter(|group| !group.is_init())
 }
 
@@ -58,7 +58,7 @@ fn maker(path: &str) -> Result<OwnedFd, Errno> {
     if device(&master)? == Some(MAKER) { Ok(master) } else { Err(Errno::NODEV) }
 }
 
-/// By the other end's own hand where the kernel does that, and by its number where it does not.
+/// Opens the other end through the first one where the kernel supports that, else by its number.
 fn slave(master: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     if let Ok(slave) = rustix::pty::ioctl_tiocgptpeer(master, flags) {
@@ -66,14 +66,14 @@ fn slave(master: &OwnedFd) -> Result<OwnedFd, Errno> {
     }
     let path = rustix::pty::ptsname(master, Vec::new())?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    // What is not there by the kernel's hand might wait for somebody when it is opened.
+    // A path may have been replaced by something that blocks when opened.
     let slave = rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::empty())?;
     rustix::io::ioctl_fionbio(&slave, false)?;
     let is_one = device(&slave)?.is_some_and(|(major, _)| TERMINALS.contains(&major));
     if is_one { Ok(slave) } else { Err(Errno::NODEV) }
 }
 
-/// The numbers of the device that is open.
+/// The device number of an open file.
 fn device(fd: &OwnedFd) -> Result<Option<(u32, u32)>, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;

@@ -1,19 +1,19 @@
-//! Ending a command with everything it started, also what it put into other sessions or left to process 1. `serve`
-//! begins a [`Hunt`], the loop gives it one round after the other, others are served in between.
+//! Ends a command with all its descendants, also those in other sessions and orphans. `serve`
+//! starts a [`Hunt`]; the loop runs its rounds and serves other requests in between.
 //!
 //! ```text
-//! Stop ──(a round finds nobody new, or enough rounds)──> Kill ──(two rounds find nobody alive)──> over
+//! Stop ──(a round finds no new process, or enough rounds)──> Kill ──(two rounds find none alive)──> over
 //! ```
 //!
-//! First all members are stopped: a stopped process cannot fork, and it keeps its place in the process table, so that
-//! even a fork bomb runs dry. Then all are killed. A round reads `/proc` and picks the members:
+//! First all members are stopped: a stopped process cannot fork, but counts against the limit of processes, so that
+//! even a fork bomb stops growing. Then all are killed. A round reads `/proc` and selects the members:
 //!
-//! - whoever is in the command's cgroup namespace (see `spawn`), which no command can leave;
-//! - where that cannot tell, whoever descends from a member, shares a session with one, was one in an earlier round, or
-//!   has the command's mark in its environment.
+//! - processes in the command's cgroup namespace (see `spawn`), which no command can leave;
+//! - without such namespaces, processes that descend from a member, share a session with one, were one in an earlier round, or
+//!   have the command's mark in their environment.
 //!
-//! Nothing here fails: a process that ended on its own needs no killing, and after [`LONGEST`] the hunt gives up on what
-//! the kernel does not let die.
+//! Nothing here fails: a process may end by itself, and after [`LONGEST`] the hunt gives up on processes that
+//! the kernel keeps alive.
 
 mod procfs;
 
@@ -26,13 +26,13 @@ use rustix::process::{Pid, Signal};
 pub use procfs::Proc;
 use procfs::{Namespace, Process};
 
-/// Rounds of stopping before killing starts in any case.
+/// Most rounds of stopping.
 const STOP_ROUNDS: u32 = 20;
-/// Rounds in all.
+/// Most rounds in all.
 const MOST_ROUNDS: u32 = 200;
-/// Time in all.
+/// Longest duration.
 const LONGEST: Duration = Duration::from_secs(2);
-/// Longest pause between two rounds, for the killed to die.
+/// Longest pause between two rounds, while killed processes end.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,18 +41,18 @@ enum Stage {
     Kill,
 }
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
     Again,
     Over,
 }
 
-/// One command being ended.
+/// The termination of one command.
 pub struct Hunt {
     root: Pid,
     mark: Vec<u8>,
-    /// The command's namespace, held open so that its number is not given to another while we look for it.
+    /// The command's namespace, held open so that its inode number is not reused.
     namespace: Option<(OwnedFd, Namespace)>,
     stage: Stage,
     members: BTreeSet<i32>,
@@ -60,14 +60,14 @@ pub struct Hunt {
     rounds: u32,
     empty_rounds: u32,
     started: Instant,
-    /// When to play the next round.
+    /// When the next round is due.
     pub next: Instant,
 }
 
 impl Hunt {
-    /// Begins with `root`, a child that was not yet collected, of the command that runs as `op`.
+    /// Starts with `root`, an uncollected child of the command `op`.
     pub fn new(root: Pid, op: u64, proc: &Proc, now: Instant) -> Self {
-        // One call stops the command's own process group at once, and with it most bombs.
+        // One call stops the command's own process group, and with it most fork bombs.
         let _ = rustix::process::kill_process_group(root, Signal::STOP);
         let namespace = proc.namespace(root).filter(|(_, namespace)| Some(*namespace) != proc.own());
         Self {
@@ -84,14 +84,14 @@ impl Hunt {
         }
     }
 
-    /// Plays one round. `others` says whether a number is the first process of another running command.
+    /// Runs one round. `others` tells whether a pid is the first process of another running command.
     pub fn round(&mut self, proc: &Proc, others: impl Fn(i32) -> bool, now: Instant) -> Round {
         self.rounds += 1;
         let alive = self.alive(proc, others);
         match self.stage {
             Stage::Stop => {
                 let fresh = alive.iter().filter(|pid| self.members.insert(**pid)).count();
-                // The root was known before the first round, and has to be stopped as well.
+                // The root was known before the first round and has to be stopped too.
                 send(&alive, Signal::STOP);
                 if fresh == 0 || self.rounds >= STOP_ROUNDS {
                     self.stage = Stage::Kill;
@@ -119,7 +119,7 @@ impl Hunt {
         send(alive, Signal::KILL);
     }
 
-    /// Stopping goes without pause; the killed need a moment, and more of it the longer it takes.
+    /// No pause while stopping; growing pauses while killed processes end.
     fn pause(&self) -> Duration {
         match self.stage {
             Stage::Stop => Duration::ZERO,
@@ -135,15 +135,15 @@ impl Hunt {
         for pid in proc.pids() {
             match (proc.namespace_of(pid), &self.namespace) {
                 (Some(found), Some((_, wanted))) if found == *wanted => alive.push(pid),
-                // In the agent's own namespace where commands have theirs: none of any command's.
+                // A process in the agent's own namespace does not belong to a command.
                 (Some(found), Some(_)) if Some(found) == proc.own() => {}
-                // With namespaces, one that shows none is dead; without, nobody shows one.
+                // With namespaces, a process without one is dead; on kernels without them, none has one.
                 _ => doubtful.push(pid),
             }
         }
         let mut doubtful: Vec<Process> =
             doubtful.into_iter().filter(|pid| !others(*pid)).filter_map(|pid| proc.process(pid)).collect();
-        // Children may come before their parents: go over the rest until nobody joins.
+        // Children may be listed before their parents: repeat until no process is added.
         loop {
             let before = doubtful.len();
             doubtful.retain(|process| {
@@ -171,8 +171,8 @@ impl Hunt {
 
 fn send(pids: &[i32], signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
-        // It may have ended since the round saw it. Its number cannot have gone to another in between: numbers go round
-        // the whole table before they come back.
+        // It may have ended since the round saw it. Its pid cannot have been reused in between: the kernel goes through
+        // all numbers first.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }

@@ -1,8 +1,9 @@
-//! The bundle that a runtime is given: what the sandbox sees, may do and may use, as an OCI configuration.
+//! The bundle of a sandbox for its runtime, as an OCI configuration: mounts, rights and limits. Called by `launch`.
 //!
-//! The system calls it may make are in `seccomp.json` beside this file.
+//! The allowed system calls are in `seccomp.json` beside this file; the rules of `socket` are in [`sockets`].
 
 mod mounts;
+mod sockets;
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +13,9 @@ use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     Capabilities, Capability, Linux, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder, LinuxIdMapping,
     LinuxIdMappingBuilder, LinuxMemoryBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType,
-    LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxSeccomp, PosixRlimit, PosixRlimitBuilder,
-    PosixRlimitType, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
+    LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxSeccomp, Mount, PosixRlimit,
+    PosixRlimitBuilder, PosixRlimitType, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
+    UserBuilder,
 };
 use rustix::process::{Resource, getrlimit};
 
@@ -22,15 +24,15 @@ use crate::idmap::IDS;
 use crate::paths::Paths;
 use crate::settings::{Flavour, Settings};
 
-/// Where the agent is seen inside: on the sandbox's own `/dev`, so that no image need have a place for it.
+/// Path of the agent inside: on the sandbox's own `/dev`, which exists for any image.
 pub const AGENT_INSIDE: &str = "/dev/sandbox-agent";
-/// Where gVisor's agent sees its way out.
+/// Path inside of the directory with the socket that gVisor's agent connects to.
 pub const LINK_INSIDE: &str = "/dev/sandbox-link";
 const OPEN_FILES: u64 = 65_536;
 
-/// What the agent needs beyond its commands: to mark them and see the marks. It drops these in each command.
+/// Additional capabilities of the agent, to mark commands and read the marks. It drops them in each command.
 const AGENT_CAPABILITIES: [Capability; 2] = [Capability::SysAdmin, Capability::SysPtrace];
-/// What root of a container needs in its own user namespace.
+/// The capabilities of commands in their own user namespace.
 const COMMAND_CAPABILITIES: [Capability; 14] = [
     Capability::AuditWrite,
     Capability::Chown,
@@ -47,26 +49,36 @@ const COMMAND_CAPABILITIES: [Capability; 14] = [
     Capability::Setuid,
     Capability::SysChroot,
 ];
-const MASKED: [&str; 14] = [
-    // Raised from inside, these would have the kernel kill the agent first when memory runs out.
+/// Shown empty. A path that the kernel does not have is skipped by the runtime.
+const MASKED: [&str; 21] = [
+    // With these a command could make the agent the first victim of the out-of-memory killer.
     "/proc/1/oom_adj",
     "/proc/1/oom_score_adj",
     "/proc/1/task/1/oom_adj",
     "/proc/1/task/1/oom_score_adj",
     "/proc/acpi",
+    "/proc/cmdline",
+    // Statistics of every mounted disk, by name: /proc/fs/ext4/loop3, /proc/fs/jbd2/loop3-8.
+    "/proc/fs",
     "/proc/interrupts",
+    "/proc/kallsyms",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/mdstat",
+    "/proc/modules",
+    "/proc/partitions",
     "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
+    "/proc/slabinfo",
     "/proc/timer_list",
     "/sys/firmware",
 ];
-/// Under cgroup v1 the directory that holds the hierarchies is a file system of its own, writable whatever its mount says.
-const READ_ONLY: [&str; 6] =
-    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"];
+/// Files that show the host's disks, unless lxcfs gives the sandbox's own figures.
+const MASKED_WITHOUT_LXCFS: [&str; 2] = ["/proc/diskstats", "/proc/swaps"];
+/// Under cgroup v1 the parent directory of the hierarchies is a file system of its own, which its mount option leaves writable.
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"];
 
 /// Writes the bundle of a sandbox. `cpus` is the list of processors it may run on.
 pub fn write(
@@ -91,17 +103,18 @@ fn compose(
     paths: &Paths,
     cpus: &str,
 ) -> Result<Spec, OciSpecError> {
+    let mounts = mounts::all(settings, spec, paths)?;
     SpecBuilder::default()
         .version("1.0.2")
         .root(RootBuilder::default().path(paths.rootfs()).readonly(false).build()?)
         .hostname(spec.id.host_name())
         .process(process(settings)?)
-        .mounts(mounts::all(settings, spec, paths)?)
-        .linux(linux(settings, cgroups, spec, cpus)?)
+        .linux(linux(settings, cgroups, spec, cpus, &mounts)?)
+        .mounts(mounts)
         .build()
 }
 
-/// Base of the sandbox's host ids.
+/// The first host id of a sandbox.
 pub fn uid_base(settings: &Settings, slot: u32) -> Result<u32, DriverError> {
     slot.checked_mul(IDS)
         .and_then(|offset| offset.checked_add(settings.uid_base))
@@ -138,7 +151,7 @@ fn process(settings: &Settings) -> Result<Process, OciSpecError> {
         .build()
 }
 
-/// The host's own hard limit bounds ours: raising it takes a capability that the daemon may lack.
+/// At most the host's hard limit: raising it takes a capability that the daemon may lack.
 fn rlimits() -> Result<Vec<PosixRlimit>, OciSpecError> {
     let open_files = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     [(PosixRlimitType::RlimitNofile, open_files), (PosixRlimitType::RlimitCore, 0)]
@@ -152,9 +165,13 @@ fn linux(
     cgroups: &Cgroups,
     spec: &SandboxSpec,
     cpus: &str,
+    mounts: &[Mount],
 ) -> Result<Linux, OciSpecError> {
     let base = uid_base(settings, spec.slot).map_err(|error| OciSpecError::Other(error.to_string()))?;
-    let seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
+    let mut seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
+    let mut syscalls = seccomp.syscalls().clone().unwrap_or_default();
+    syscalls.extend(sockets::rules()?);
+    seccomp.set_syscalls(Some(syscalls));
     LinuxBuilder::default()
         .namespaces(namespaces()?)
         .uid_mappings(id_mapping(base)?)
@@ -162,10 +179,16 @@ fn linux(
         .cgroups_path(cgroups.path_for_runtime(spec.id.as_str()))
         .resources(resources(settings, spec, cpus)?)
         .seccomp(seccomp)
-        .masked_paths(MASKED.map(str::to_owned).to_vec())
+        .masked_paths(masked(mounts))
         .readonly_paths(READ_ONLY.map(str::to_owned).to_vec())
         .rootfs_propagation("private")
         .build()
+}
+
+fn masked(mounts: &[Mount]) -> Vec<String> {
+    let is_mounted = |path: &str| mounts.iter().any(|mount| mount.destination() == Path::new(path));
+    let without_lxcfs = MASKED_WITHOUT_LXCFS.into_iter().filter(|path| !is_mounted(path));
+    MASKED.into_iter().chain(without_lxcfs).map(str::to_owned).collect()
 }
 
 fn namespaces() -> Result<Vec<LinuxNamespace>, OciSpecError> {
@@ -207,7 +230,7 @@ fn resources(settings: &Settings, spec: &SandboxSpec, cpus: &str) -> Result<Linu
         .build()
 }
 
-/// v1 kernels may be without swap accounting, and then refuse the limit.
+/// Kernels with v1 may lack swap accounting, and then refuse the limit.
 fn can_limit_swap() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
         || Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()

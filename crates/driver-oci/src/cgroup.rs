@@ -1,8 +1,9 @@
-//! The sandbox's cgroups as the host sees them: limits, freezer, and who is inside.
+//! The cgroups of sandboxes: limits, freezer, and the processes inside.
 //!
-//! The runtime makes them; this module finds them on cgroup v1, v2 and hybrid hosts. What is in a cgroup is the truth about
-//! what lives in a sandbox: it needs no process ids remembered and cannot be left by anyone inside.
+//! The runtime makes them; this module finds them on cgroup v1, v2 and hybrid hosts. The processes of a sandbox are those in its
+//! cgroup: no pids have to be stored, and no process inside can leave it.
 
+mod disk;
 mod v1;
 mod v2;
 
@@ -13,15 +14,18 @@ use std::time::{Duration, Instant};
 
 use driver::Limits;
 
+use crate::loopdev::DeviceNumber;
+use crate::settings::DiskRates;
+
 pub const CPU_PERIOD_US: u64 = 100_000;
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// How this host arranges its cgroups.
+/// The cgroup version of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
     /// One hierarchy with all controllers.
     V2,
-    /// A hierarchy a controller; a v2 hierarchy beside them has none of the controllers we need.
+    /// One hierarchy per controller; a v2 hierarchy beside them has none of the needed controllers.
     V1,
 }
 
@@ -32,7 +36,7 @@ pub struct Cgroups {
     parent: String,
 }
 
-/// What of a sandbox's processes there is.
+/// State of a sandbox's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Population {
     Empty,
@@ -47,7 +51,7 @@ impl Cgroups {
         Self { layout, parent: parent.to_owned() }
     }
 
-    /// The path a runtime is told, the same in every hierarchy.
+    /// The cgroup path for the runtime, the same in every hierarchy.
     pub fn path_for_runtime(&self, name: &str) -> PathBuf {
         Path::new("/").join(&self.parent).join(name)
     }
@@ -60,7 +64,7 @@ impl Cgroups {
         base.join(&self.parent).join(name)
     }
 
-    /// The directory in the hierarchy that freezes, which also says who is inside.
+    /// The directory in the freezer's hierarchy, which also lists the processes.
     fn freezer(&self, name: &str) -> PathBuf {
         self.dir("freezer", name)
     }
@@ -82,13 +86,13 @@ impl Cgroups {
         Ok(if frozen { Population::Frozen } else { Population::Running })
     }
 
-    /// The host's numbers of the processes inside.
+    /// The pids of the processes inside, as seen on the host.
     pub fn processes(&self, name: &str) -> io::Result<Vec<i32>> {
         let list = fs::read_to_string(self.freezer(name).join("cgroup.procs"))?;
         Ok(list.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
-    /// Stops every process; returns when all stand still.
+    /// Freezes every process; returns when all are frozen.
     pub fn freeze(&self, name: &str, patience: Duration) -> io::Result<()> {
         let dir = self.freezer(name);
         let begin = Instant::now();
@@ -104,7 +108,7 @@ impl Cgroups {
                 self.thaw(name)?;
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "its processes did not come to a stop"));
             }
-            // The kernel gives no sign on v1; most freezes are done on the first look.
+            // v1 has no event for this; most freezes are complete at the first check.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -117,7 +121,7 @@ impl Cgroups {
         }
     }
 
-    /// Sends SIGKILL to every process inside. They may take a moment to be gone.
+    /// Sends SIGKILL to every process inside, without waiting for their end.
     pub fn kill(&self, name: &str) -> io::Result<()> {
         let dir = self.freezer(name);
         let done = match self.layout {
@@ -130,7 +134,7 @@ impl Cgroups {
         }
     }
 
-    /// Sets the memory that all sandboxes together may have.
+    /// Sets the memory limit of all sandboxes together.
     pub fn limit_all(&self, megabytes: u64) -> io::Result<()> {
         let bytes = megabytes << 20;
         match self.layout {
@@ -143,7 +147,7 @@ impl Cgroups {
         }
     }
 
-    /// Sets what a sandbox may use.
+    /// Sets the limits of a sandbox.
     pub fn limit(&self, name: &str, limits: Limits, cpus: &str) -> io::Result<()> {
         match self.layout {
             Layout::V2 => v2::limit(&self.dir("", name), limits, cpus),
@@ -151,7 +155,24 @@ impl Cgroups {
         }
     }
 
-    /// Makes the cgroups with limits, for a runtime that does not. The caller then adds a process to [`Self::entry_files`].
+    /// Sets the rate limits of a sandbox's disk.
+    pub fn limit_disk(&self, name: &str, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
+        let dir = self.dir("blkio", name);
+        match self.layout {
+            Layout::V2 => disk::limit_v2(&dir, device, rates),
+            Layout::V1 => disk::limit_v1(&Path::new(ROOT).join("blkio"), &dir, device, rates),
+        }
+    }
+
+    /// Removes those rate limits that would outlive the sandbox.
+    pub fn unlimit_disk(&self, device: DeviceNumber) -> io::Result<()> {
+        match self.layout {
+            Layout::V2 => Ok(()),
+            Layout::V1 => disk::unlimit_v1(&Path::new(ROOT).join("blkio"), device),
+        }
+    }
+
+    /// Makes the cgroups with limits, for a runtime that does not. The caller then writes a pid to [`Self::entry_files`].
     pub fn make(&self, name: &str, limits: Limits, cpus: &str, pids_max: u32) -> io::Result<()> {
         match self.layout {
             Layout::V2 => v2::make(Path::new(ROOT), &self.parent, name, pids_max)?,
@@ -160,7 +181,7 @@ impl Cgroups {
         self.limit(name, limits, cpus)
     }
 
-    /// The files into which a process writes its id to be in the sandbox's cgroups.
+    /// The files into which a process writes its pid to join the sandbox's cgroups.
     pub fn entry_files(&self, name: &str) -> Vec<PathBuf> {
         match self.layout {
             Layout::V2 => vec![self.dir("", name).join("cgroup.procs")],
@@ -171,7 +192,7 @@ impl Cgroups {
         }
     }
 
-    /// Removes what is empty. Whether anything is left is the answer.
+    /// Removes empty cgroups. Returns whether any is left.
     pub fn remove(&self, name: &str) -> io::Result<Leftover> {
         let mut leftover = Leftover::None;
         for dir in self.every_dir(name) {
@@ -215,14 +236,14 @@ impl Cgroups {
     }
 }
 
-/// Whether something could not be removed yet.
+/// Whether a cgroup could not be removed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leftover {
     None,
     Some,
 }
 
-/// cgroup directories below come first; their files cannot be removed and need not be.
+/// Subdirectories first; the files of a cgroup need not be removed.
 fn remove_tree(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -233,12 +254,12 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// A cgroup may go between a look and a touch: then the file is not found, or its open handle has no device any more.
+/// A cgroup may be removed at any time: then a file is not found, or an open one gives ENODEV.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 
-/// Shares follow the number of processors, so that a loaded host divides itself fairly.
+/// Shares in proportion to the number of processors, for fairness on a loaded host.
 pub fn shares(cpu: u32) -> u64 {
     u64::from(cpu) * 1024
 }

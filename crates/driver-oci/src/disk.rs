@@ -1,7 +1,7 @@
 //! A sandbox's own disk: one sparse ext4 image whose size is the sandbox's hard limit.
 //!
-//! An image of each size is made once with `mkfs.ext4` and kept as a template; a sandbox gets a copy of its few used blocks.
-//! It holds `upper` and `work` for the overlay. A half-made disk has another name and is never used.
+//! For each size `mkfs.ext4` makes an image once as a template; a sandbox gets a sparse copy of it.
+//! It holds `upper` and `work` for the overlay. An incomplete disk has another name and is never used.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +15,7 @@ use rustix::fs::{SeekFrom, seek};
 use crate::paths::{Paths, templates_dir};
 use crate::settings::Settings;
 
-/// Raised when what is in a template changes, so that an upgrade makes new ones.
+/// Raised when the content of templates changes, so that an upgrade makes new ones.
 const TEMPLATE_VERSION: u32 = 1;
 const COPY_BYTES: usize = 256 * 1024;
 
@@ -39,7 +39,7 @@ pub fn template(settings: &Settings, disk_mb: u32) -> Result<PathBuf, DriverErro
     if finished.exists() {
         return Ok(finished);
     }
-    // Two makers at once each work under a name of their own; the last rename wins and both are whole.
+    // Concurrent callers work under different names; the last rename wins, and both files are complete.
     let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
     let work = dir.join(format!("new-{disk_mb}mb-{unique}"));
     let made = make_template(&work, disk_mb).and_then(|image| {
@@ -50,7 +50,7 @@ pub fn template(settings: &Settings, disk_mb: u32) -> Result<PathBuf, DriverErro
     made.and(cleared).map(|()| finished)
 }
 
-/// Removes what makers of templates left that died at it.
+/// Removes incomplete templates of processes that have died.
 pub fn clear_unfinished(settings: &Settings) -> io::Result<()> {
     for entry in fs::read_dir(templates_dir(settings))? {
         let entry = entry?;
@@ -71,7 +71,7 @@ pub fn make_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> 
     let file = File::create(&image).map_err(failed)?;
     file.set_len(u64::from(disk_mb) * 1024 * 1024).map_err(failed)?;
     let output = Command::new("mkfs.ext4")
-        // No blocks kept for root: the tenant is root. A small journal and no tables ahead of need: little to copy.
+        // No blocks reserved for root: the tenant is root. A small journal and lazy tables: little to copy.
         .args(["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=4", "-O", "^resize_inode", "-L", "sandbox"])
         .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,packed_meta_blocks=1"])
         .arg("-d")
@@ -86,7 +86,7 @@ pub fn make_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> 
     Ok(image)
 }
 
-/// What every sandbox has on its disk from the start, whatever its image holds.
+/// Directories that every sandbox has on its disk from the start, with any image.
 fn lay_out(tree: &Path) -> io::Result<()> {
     for (dir, mode) in [
         ("work", 0o700),
@@ -104,7 +104,7 @@ fn lay_out(tree: &Path) -> io::Result<()> {
     fs::write(tree.join("upper/etc/hosts"), "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
 }
 
-/// Copies what is data and leaves holes as holes.
+/// Copies data and preserves holes.
 fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     let source = File::open(from)?;
     let target = File::create(to)?;

@@ -1,4 +1,4 @@
-//! The driver: each call moved to a thread that may block.
+//! The driver: moves each call to a thread that may block.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,6 +16,7 @@ use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::disk;
 use crate::launch::launch;
 use crate::link;
+use crate::loopdev;
 use crate::names;
 use crate::paths::{Paths, bundles_dir, ids_below, runtime_root, sandboxes_dir, templates_dir};
 use crate::placement;
@@ -24,7 +25,7 @@ use crate::runtime;
 use crate::settings::{Flavour, Settings};
 
 const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
-/// A killed process may sit in the kernel for a while, in a write to a slow disk, say.
+/// A killed process may stay in the kernel for a while, for example in a write to a slow disk.
 const KILL_PATIENCE: Duration = Duration::from_secs(20);
 const REMOVE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -41,11 +42,11 @@ struct Inner {
 }
 
 impl OciDriver {
-    /// Makes the directories that all sandboxes share.
+    /// Makes the shared directories.
     pub fn new(settings: Settings) -> Result<Self, DriverError> {
         let failed = |error: io::Error| DriverError::failed("prepare the driver's directories", error);
         for (dir, mode) in [
-            // Passed through by the containers' roots on the way to their root file systems, and listed by nobody.
+            // The containers' root users have to pass through them, but not to list them.
             (settings.run_dir.clone(), 0o711),
             (bundles_dir(&settings), 0o711),
             (runtime_root(&settings), 0o700),
@@ -65,16 +66,16 @@ impl OciDriver {
         Ok(Self { inner: Arc::new(Inner { settings, cgroups }) })
     }
 
-    /// Removes what all sandboxes shared, where none is left: for a driver that will not be used again.
+    /// Removes the shared directories and cgroups if no sandbox is left. The driver must not be used afterwards.
     pub async fn retire(&self) -> Result<(), DriverError> {
         self.blocking(|inner| {
             let failed = |error: io::Error| DriverError::failed("remove the driver's directories", error);
-            // The same that removes a sandbox's cgroups removes their parent: its name is the empty one.
+            // The empty name stands for the parent cgroup.
             inner.cgroups.remove("").map_err(failed)?;
             for dir in
                 [bundles_dir(&inner.settings), runtime_root(&inner.settings), inner.settings.run_dir.clone()]
             {
-                // One that holds something is still in use.
+                // A directory that is not empty is in use.
                 match fs::remove_dir(&dir) {
                     Err(error)
                         if !matches!(
@@ -122,12 +123,12 @@ impl Driver for OciDriver {
         let spec = spec.clone();
         let inner = Arc::clone(&self.inner);
         let (done, wait) = tokio::sync::oneshot::channel();
-        // Not a pool thread: this one cannot go back to the host's namespaces.
+        // Not a thread of the pool: it cannot return to the host's namespaces.
         std::thread::Builder::new()
             .name("launch".to_owned())
             .spawn(move || {
                 let result = launch(&inner.settings, &inner.cgroups, &spec, plug.as_ref());
-                // Nobody waits any more when the create was given up; its undo follows.
+                // If the create was cancelled nobody receives this; its undo follows.
                 let _ = done.send(result);
             })
             .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
@@ -177,10 +178,10 @@ impl Driver for OciDriver {
     async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError> {
         let id = id.clone();
         self.blocking(move |inner| {
-            // The disk goes first: its last writes then never reach the host's disk.
+            // The disk first: its last writes then never reach the host's disk.
             let data = Paths::of(&inner.settings, &id).data;
             let removed = remove_tree(&data).map_err(|error| DriverError::failed("remove the disk", error));
-            // Its processes end whatever becomes of the disk.
+            // The processes are ended even if the disk cannot be removed.
             inner.stop(&id)?;
             removed
         })
@@ -202,7 +203,7 @@ impl Driver for OciDriver {
     }
 
     async fn last_sign_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError> {
-        // Its disk was last written when something inside still ran.
+        // The disk is not written after the last process has ended.
         let disk = Paths::of(&self.inner.settings, id).disk();
         self.blocking(move |_| {
             let written = fs::metadata(&disk).and_then(|metadata| metadata.modified()).ok();
@@ -269,12 +270,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Has the runtime forget a sandbox whose processes are gone.
+    /// Removes the runtime's state of a sandbox without processes.
     fn forget(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
-        // What a native runtime keeps is a file about processes that are gone and cgroups that we remove: asking it to
-        // remove that would cost a tenth of a sandbox's whole life.
+        // A native runtime has only a state file, and cgroups that are removed here: running its delete command
+        // would take a tenth of the processor time of a sandbox's whole life.
         if self.settings.flavour == Flavour::Gvisor {
-            // Its log is there, and may be all that is missing.
+            // The runtime's log is in this directory, which may be missing.
             fs::create_dir_all(&paths.run)
                 .map_err(|error| DriverError::failed("make room for the runtime's log", error))?;
             if let Err(error) = runtime::delete(&self.settings, id, paths) {
@@ -285,8 +286,20 @@ impl Inner {
             .map_err(|error| DriverError::failed("remove the runtime's state", error))
     }
 
+    fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
+        let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
+        if let Some(device) = device
+            && loopdev::is_free_or_of(device, id.as_str())
+            && let Err(error) = self.cgroups.unlimit_disk(device)
+        {
+            tracing::warn!(%id, %error, "a rate limit of a loop device stays");
+        }
+    }
+
     fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = Paths::of(&self.settings, id);
+        // Once the processes have ended, the device may become another sandbox's.
+        self.unlimit_disk(id, &paths);
         self.kill(id)?;
         self.forget(id, &paths)?;
         let removed = poll(REMOVE_PATIENCE, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
@@ -295,7 +308,7 @@ impl Inner {
     }
 }
 
-/// Asks until the answer is yes, more and more slowly: the kernel gives no event for these on every layout.
+/// Polls with growing pauses: not every cgroup version has events for this.
 fn poll(patience: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     let begin = Instant::now();
     let mut pause = Duration::from_micros(100);

@@ -1,4 +1,4 @@
-//! Mounts whose files belong, for one sandbox, to that sandbox's own range of host ids.
+//! Id-mapped mounts: files appear owned by the sandbox's own range of host ids.
 //!
 //! On disk the files of a layer belong to ids 0..65535. A mount with an id map shows them as `base..base+65535`, which the
 //! sandbox's user namespace in turn shows as 0..65535 again. No file is copied and none changes its owner.
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-/// Ids a sandbox has.
+/// Number of ids of a sandbox.
 pub const IDS: u32 = 65_536;
 
 const MOUNT_ATTR_RDONLY: u64 = 0x0000_0001;
@@ -25,14 +25,14 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// Whether a mount may be written.
+/// Whether a mount is writable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     ReadOnly,
     ReadWrite,
 }
 
-/// A user namespace that maps 0..65535 to `base..`, to hand to mounts.
+/// A user namespace that maps 0..65535 to `base..`, as the id map of mounts.
 #[derive(Debug)]
 pub struct UserNamespace(OwnedFd);
 
@@ -46,7 +46,7 @@ impl UserNamespace {
         Ok(Self(fs::File::open(format!("{proc}/ns/user"))?.into()))
     }
 
-    /// Sets this map on a mount that is attached nowhere yet.
+    /// Sets this map on a detached mount.
     pub fn apply(&self, mount: &OwnedFd, access: Access) -> io::Result<()> {
         let read_only = if access == Access::ReadOnly { MOUNT_ATTR_RDONLY } else { 0 };
         let attr = MountAttr {
@@ -79,13 +79,13 @@ impl UserNamespace {
     }
 }
 
-/// Attaches a mount that is attached nowhere yet.
+/// Attaches a detached mount.
 pub fn attach(mount: &OwnedFd, target: &Path) -> io::Result<()> {
     move_mount(mount.as_fd(), "", rustix::fs::CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())
 }
 
-/// A child that only exists so that its user namespace does; it is ended when this is dropped.
+/// A child that holds its user namespace; killed on drop.
 struct Holder(libc::pid_t);
 
 impl Holder {
@@ -104,12 +104,12 @@ impl Holder {
     }
 }
 
-/// All that the child does: wait for its end, which comes at the latest with that of the thread that made it.
+/// The child only waits until it is killed, at the latest when the thread that made it ends.
 fn hold(parent: libc::pid_t) -> ! {
     // SAFETY: these calls are async-signal-safe and take no pointers.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // The parent may have died before the line above; then nobody would ever end us.
+        // If the parent died before the line above, the signal never comes.
         if libc::getppid() != parent {
             libc::_exit(0);
         }

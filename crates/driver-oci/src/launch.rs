@@ -1,7 +1,7 @@
-//! Starts a sandbox: everything between its layers and disk on one side and a running agent on the other.
+//! Starts a sandbox: from its layers and disk to a running agent.
 //!
-//! Blocking, and to be called on a thread that ends afterwards: it leaves the host's mount namespace, and a plug the network's. A failure leaves
-//! files in the sandbox's directories and perhaps a half-made container, all of which `stop` and `destroy` remove.
+//! Blocking. Call it on a thread that ends afterwards: it leaves the host's mount namespace, and a plug the network's. A failure leaves
+//! files in the sandbox's directories and possibly a partial container, which `stop` and `destroy` remove.
 
 use std::fs;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ use crate::rootfs;
 use crate::runtime::{self, Lifeline};
 use crate::settings::{Flavour, Settings};
 
-/// Bytes of the secret that gVisor's agent shows; it reads exactly so many.
+/// Length of the token of gVisor's agent.
 pub const TOKEN_BYTES: usize = 32;
 
 pub fn launch(
@@ -36,12 +36,11 @@ pub fn launch(
     let uid_base = bundle::uid_base(settings, spec.slot)?;
     make_traversable(&paths.run)
         .map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
-    // After a power cut the disk of a sandbox that never synced anything may be missing: it had nothing to lose.
+    // After a power failure the disk of a sandbox that never synced may be missing: no synced data is lost.
     fs::create_dir_all(&paths.data)
         .map_err(|error| DriverError::failed("make the disk's directory", error))?;
     disk::ensure(settings, &paths, spec.disk_mb)?;
     let cpus = placement::cpus_of(spec);
-    bundle::write(settings, cgroups, spec, &paths, &cpus)?;
 
     let lifeline = match settings.flavour {
         Flavour::Native => listen(&paths),
@@ -50,7 +49,7 @@ pub fn launch(
     .map_err(|error| DriverError::failed("prepare the agent's way out", error))?;
     let mut entry_files = Vec::new();
     if settings.flavour == Flavour::Gvisor {
-        // Its whole kernel is a process of ours: that is what must be held in bounds.
+        // The limits apply to the process of gVisor's kernel, which the daemon starts.
         cgroups
             .make(spec.id.as_str(), spec.limits, &cpus, settings.pids_max)
             .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
@@ -59,8 +58,14 @@ pub fn launch(
 
     rootfs::leave_host_namespace()
         .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-    rootfs::assemble(spec, &paths, uid_base)?;
+    let device = rootfs::assemble(spec, &paths, uid_base)?;
+    // Now the sandbox's disk is attached, so the host's /sys has every directory that is to be covered.
+    bundle::write(settings, cgroups, spec, &paths, &cpus)?;
     runtime::run(settings, &spec.id, &paths, lifeline, &entry_files)?;
+    // Only the agent runs inside so far. The number is stored for the removal of the limits.
+    fs::write(paths.disk_device(), device.to_string())
+        .and_then(|()| cgroups.limit_disk(spec.id.as_str(), device, settings.disk_rates))
+        .map_err(|error| DriverError::failed("limit the rates of the disk", error))?;
     if settings.flavour == Flavour::Native {
         put_agent_first(cgroups, spec);
         if let Some(plug) = plug {
@@ -72,14 +77,14 @@ pub fn launch(
 }
 
 fn put_agent_first(cgroups: &Cgroups, spec: &SandboxSpec) {
-    // Nobody has asked it for a command yet: it is alone.
+    // No command was started yet: the agent is the only process.
     let done = cgroups.processes(spec.id.as_str()).and_then(|pids| pids.into_iter().try_for_each(put_first));
     if let Err(error) = done {
         tracing::warn!(id = %spec.id, %error, "could not put an agent before its commands");
     }
 }
 
-/// The container's root is nobody on the host and must still be able to pass through.
+/// The container's root has no rights on the host and still has to pass through.
 fn make_traversable(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o711))
@@ -105,7 +110,7 @@ fn hand_over_token(paths: &Paths) -> io::Result<Lifeline> {
         .open(paths.token())?
         .write_all(&token)?;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    // So few bytes fit into the pipe at once; the writer is closed before the agent reads.
+    // The token fits into the pipe at once; the writer is closed before the agent reads.
     fs::File::from(writer).write_all(&token)?;
     Ok(Lifeline::Token(reader))
 }

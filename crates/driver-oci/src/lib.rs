@@ -1,7 +1,7 @@
-//! Sandboxes behind any OCI runtime: `runc` and its like, or gVisor's `runsc`.
+//! Isolation backends by an OCI runtime: `runc`, `crun` and `youki`, or gVisor's `runsc`.
 //!
-//! What a sandbox is on the host: a directory with its disk, a directory with its bundle and socket, cgroups, and the
-//! processes in them. Nothing is mounted in the host's namespace and no link, rule or device outlives the processes.
+//! On the host a sandbox is a directory with its disk, a directory with its bundle and socket, cgroups, and the
+//! processes in them. Nothing is mounted in the host's namespace, and no link, rule or device outlives the processes.
 #![expect(
     unsafe_code,
     reason = "id maps, loop devices and what happens between fork and exec have no safe interface"
@@ -24,8 +24,9 @@ mod reap;
 mod rootfs;
 mod runtime;
 mod settings;
+mod sysfs;
 mod trial;
 
 pub use driver_impl::OciDriver;
-pub use settings::{Flavour, Settings};
+pub use settings::{DiskRates, Flavour, Settings};
 pub use trial::try_file_systems;

@@ -1,7 +1,7 @@
 //! The daemon's end of the stream to an agent.
 //!
-//! Under a native runtime the agent holds a listening socket that nothing else inside can reach, so we connect to it. Under
-//! gVisor it connects to us; others inside could too, so it shows a secret first.
+//! Under a native runtime the agent has a listening socket that nothing else inside can reach, and the daemon connects to it. Under
+//! gVisor the agent connects to the daemon; other processes inside could too, so it first sends a token.
 
 use std::fs;
 use std::io;
@@ -17,15 +17,15 @@ use crate::launch::{TOKEN_BYTES, remove_if_there};
 use crate::paths::Paths;
 use crate::settings::Flavour;
 
-/// gVisor takes a while to boot, and its agent retries once a second at the slowest.
+/// gVisor takes a while to boot, and its agent retries at least once a second.
 const PATIENCE: Duration = Duration::from_secs(15);
 const TOKEN_PATIENCE: Duration = Duration::from_secs(2);
-/// Strangers that are heard at once. More of them wait, and keep the agent waiting: the sandbox harms itself.
+/// Unauthenticated connections at once. More of them wait and delay the agent: the sandbox harms only itself.
 const MOST_STRANGERS: usize = 64;
-/// How often to look whether anybody is left inside: the kernel gives no sign of it.
+/// How often to check whether a process is left inside, for which there is no event.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A connection to the agent. `is_deserted` says that no process is left inside that could make one.
+/// Connects to the agent. `is_deserted` tells that no process is left inside that could connect.
 pub async fn connect(
     flavour: Flavour,
     paths: &Paths,
@@ -56,9 +56,9 @@ async fn accept(paths: &Paths) -> io::Result<UnixStream> {
     let socket = paths.link_dir().join("agent.sock");
     remove_if_there(&socket)?;
     let listener = UnixListener::bind(&socket)?;
-    // gVisor's file server connects as the sandbox's root, who is nobody here.
+    // gVisor's file server connects as the sandbox's root, an unprivileged user here.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666))?;
-    // Each is heard on its own: one who says nothing must not keep the agent out. Dropped, the set ends them all.
+    // Each connection has its own task: a silent one must not block the agent. Dropping the set ends them all.
     let mut callers = JoinSet::new();
     loop {
         tokio::select! {
@@ -73,14 +73,14 @@ async fn accept(paths: &Paths) -> io::Result<UnixStream> {
     }
 }
 
-/// The stream, if who is at its other end knows the secret.
+/// The stream, if its peer sends the token.
 async fn prove(mut stream: UnixStream, expected: Arc<[u8]>) -> Option<UnixStream> {
     let mut shown = [0; TOKEN_BYTES];
     let read = tokio::time::timeout(TOKEN_PATIENCE, stream.read_exact(&mut shown)).await;
     (matches!(read, Ok(Ok(_))) && same(&shown, &expected)).then_some(stream)
 }
 
-/// Compares in the same time whatever differs.
+/// Compares in constant time.
 fn same(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0

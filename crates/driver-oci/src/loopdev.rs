@@ -1,16 +1,18 @@
-//! Loop devices: a file as a block device that goes when nobody uses it any more.
+//! Loop devices that detach themselves when their last user ends.
 
-use std::fs::{File, OpenOptions};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::str::FromStr;
 
 // From the kernel's <linux/loop.h>.
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
-/// Another process may take the free device between our two calls; so many times in a row it will not.
+/// Attempts: another process may take the free device between the two calls.
 const ATTEMPTS: u32 = 64;
 
 #[repr(C)]
@@ -38,11 +40,40 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// An attached device. It detaches itself when this and every mount of it are gone, so a killed daemon leaves none.
+/// The number of a block device, written `7:3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceNumber {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for DeviceNumber {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (major, minor) = text.trim().split_once(':').unwrap_or((text, ""));
+        Ok(Self { major: major.parse()?, minor: minor.parse()? })
+    }
+}
+
+/// An attached device. The kernel detaches it when this and all its mounts are gone, so a killed daemon leaves none.
 #[derive(Debug)]
 pub struct LoopDevice {
     pub path: String,
+    pub number: DeviceNumber,
     _open: OwnedFd,
+}
+
+/// Whether a loop device is detached, or attached to a file in a directory of this name.
+pub fn is_free_or_of(device: DeviceNumber, dir: &str) -> bool {
+    let file = fs::read_to_string(format!("/sys/dev/block/{device}/loop/backing_file"));
+    file.map_or(true, |path| path.split('/').any(|part| part == dir))
 }
 
 /// Attaches `backing` to a free loop device.
@@ -79,5 +110,7 @@ fn try_attach(control: &File, backing: &File) -> io::Result<LoopDevice> {
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(LoopDevice { path, _open: device.into() })
+    let number = device.metadata()?.rdev();
+    let number = DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+    Ok(LoopDevice { path, number, _open: device.into() })
 }

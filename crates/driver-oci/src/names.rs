@@ -1,4 +1,4 @@
-//! The file inside that says who makes addresses of names.
+//! The `/etc/resolv.conf` of sandboxes.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use crate::paths::resolv_conf;
 use crate::settings::Settings;
 
-/// The resolver is on this host and answers quickly, or says that it cannot: who waits longer waits in vain.
+/// The resolver is on this host and answers quickly, also with errors: longer timeouts have no use.
 const OPTIONS: &str = "options timeout:3 attempts:2 edns0";
 
-/// Writes what all sandboxes see as `/etc/resolv.conf`.
+/// Writes the file.
 ///
-/// In its place at once and whole: sandboxes of an earlier daemon may be looking at the one that is there.
+/// Replaced in one step: sandboxes of an earlier daemon may be reading it.
 pub fn write(settings: &Settings) -> io::Result<()> {
     let Some(resolver) = settings.resolver else { return Ok(()) };
     let place = resolv_conf(settings);

@@ -11,10 +11,10 @@ use crate::paths::Paths;
 use crate::reap::state_of_child;
 use crate::runtime::first_process;
 
-/// Hands the namespace of the container's first process to the plug.
+/// Passes the network namespace of the container's first process to the plug.
 ///
-/// The runtime is gone and left that process to us: until we wait for it nobody else can have its number. We do so only when
-/// the sandbox is killed, which is another call.
+/// The runtime has ended, so that process is a child of the daemon: its pid is not reused until the daemon waits for it, which happens only when
+/// the sandbox is killed.
 pub fn plug(paths: &Paths, plug: &Plug) -> io::Result<()> {
     let pid = first_process(paths).ok_or_else(|| io::Error::other("the runtime named no first process"))?;
     match state_of_child(pid) {

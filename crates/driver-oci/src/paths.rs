@@ -1,4 +1,4 @@
-//! Where the parts of a sandbox are. One directory a sandbox on the disk that survives a reboot, one on that which does not.
+//! The paths of a sandbox: one directory that survives a reboot, and one that does not.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::settings::Settings;
 pub struct Paths {
     /// Survives a reboot.
     pub data: PathBuf,
-    /// Does not.
+    /// Does not survive a reboot.
     pub run: PathBuf,
 }
 
@@ -24,7 +24,7 @@ impl Paths {
         self.data.join("disk.img")
     }
 
-    /// The disk is made under this name and renamed when it is whole.
+    /// The disk is made under this name and renamed when complete.
     pub fn unfinished_disk(&self) -> PathBuf {
         self.data.join("disk.img.new")
     }
@@ -33,7 +33,7 @@ impl Paths {
         self.run.join("agent.sock")
     }
 
-    /// What gVisor's agent sees as its way out.
+    /// Directory with the socket that gVisor's agent connects to.
     pub fn link_dir(&self) -> PathBuf {
         self.run.join("link")
     }
@@ -54,6 +54,11 @@ impl Paths {
         self.run.join("first.pid")
     }
 
+    /// The number of the loop device under the disk.
+    pub fn disk_device(&self) -> PathBuf {
+        self.run.join("disk.device")
+    }
+
     pub fn rootfs(&self) -> PathBuf {
         self.run.join("rootfs")
     }
@@ -71,12 +76,12 @@ pub fn bundles_dir(settings: &Settings) -> PathBuf {
     settings.run_dir.join("sandboxes")
 }
 
-/// Where the runtime keeps its own state.
+/// The runtime's own state.
 pub fn runtime_root(settings: &Settings) -> PathBuf {
     settings.run_dir.join("runtime")
 }
 
-/// What sandboxes see as `/etc/resolv.conf`.
+/// The `/etc/resolv.conf` of sandboxes.
 pub fn resolv_conf(settings: &Settings) -> PathBuf {
     settings.run_dir.join("resolv.conf")
 }

@@ -1,11 +1,11 @@
-//! Which of the host's processors a sandbox runs on, so that `nproc` inside says the sandbox's number.
+//! Selects the host's processors for a sandbox, so that `nproc` inside shows the sandbox's number.
 //!
-//! The choice follows from the sandbox's slot alone: nothing to remember, and neighbouring slots lie on different processors.
+//! The choice depends only on the sandbox's slot: nothing has to be stored, and adjacent slots use different processors.
 
 use driver::SandboxSpec;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The list, as cgroups write it. All of the host's where it has no more than were asked for.
+/// The list in the format of cgroups. All of the host's processors if it has no more than requested.
 pub fn cpus_of(spec: &SandboxSpec) -> String {
     list(&host_cpus(), spec.slot, spec.limits.cpu)
 }

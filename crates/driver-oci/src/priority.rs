@@ -1,14 +1,14 @@
-//! Puts the agent before the commands of its sandbox where they contend for a processor.
+//! Gives the agent a higher scheduling priority than the commands of its sandbox.
 //!
-//! Without it an agent that has to end a fork bomb is one among hundreds that want to run, and loses. It takes nothing from
-//! others on the host: what a sandbox may use is shared out among sandboxes first. Called by `launch`; a failure costs only
-//! the advantage.
+//! Otherwise an agent that has to end a fork bomb competes with hundreds of processes. It takes nothing from
+//! other sandboxes: processor time is divided among sandboxes first. Called by `launch`; after a failure only
+//! the higher priority is missing.
 
 use std::io;
 
-/// The policy of ordinary processes.
+/// The default scheduling policy.
 const SCHED_OTHER: u32 = 0;
-/// Commands start with an ordinary process's priority again.
+/// Children get the default priority.
 const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
 const FIRST: i32 = -20;
 
@@ -25,7 +25,7 @@ struct SchedAttr {
     period: u64,
 }
 
-/// Gives a process the highest ordinary priority, and its children none of it.
+/// Gives a process, but not its children, the highest non-real-time priority.
 pub fn put_first(pid: i32) -> io::Result<()> {
     let attr = SchedAttr {
         size: u32::try_from(size_of::<SchedAttr>()).map_err(io::Error::other)?,

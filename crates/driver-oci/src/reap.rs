@@ -1,7 +1,7 @@
-//! Takes dead sandboxes off the process table.
+//! Collects the ended processes of sandboxes.
 //!
-//! A runtime that ends leaves its container's first process to the next one up that takes orphans. The daemon makes itself
-//! that one, so that no other's laziness keeps a dead process on the table; then it has to look after them.
+//! When a runtime ends, its container's first process is left to the nearest subreaper. The daemon makes itself
+//! one, so that no zombie stays because of a slow init, and so has to collect these processes.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
-/// A process leaves its cgroup a moment before it is a zombie: so often it is looked at, 0.5 ms apart.
+/// A process leaves its cgroup a moment before it is a zombie: number of checks, every 0.5 ms.
 const LOOKS: u32 = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 
@@ -18,10 +18,10 @@ pub fn take_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Waits for those of a dead sandbox's processes that are our children.
+/// Waits for those processes of an ended sandbox that are children of the daemon.
 ///
-/// `pids` were seen in the sandbox's cgroup. A child cannot lose its number before it is waited for, and programs that we
-/// start and wait for elsewhere are waited for at once, so a zombie of ours under such a number is the sandbox's.
+/// `pids` were seen in the sandbox's cgroup. The pid of a child is not reused before it is waited for, and programs that the daemon
+/// starts itself are waited for at once elsewhere, so a zombie child with such a pid is the sandbox's.
 pub fn reap(pids: &[i32]) {
     for pid in pids {
         for _ in 0..LOOKS {
@@ -29,7 +29,7 @@ pub fn reap(pids: &[i32]) {
                 None => break,
                 Some('Z' | 'X') => {
                     if let Some(pid) = Pid::from_raw(*pid) {
-                        // Already gone is what we want.
+                        // It may have been collected already.
                         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
                     }
                     break;
@@ -43,7 +43,7 @@ pub fn reap(pids: &[i32]) {
 /// The state of a process, if it is a child of ours.
 pub fn state_of_child(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which is in brackets and may hold anything: the state, then the parent.
+    // The name is in brackets and may contain anything; the state and the parent follow.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent: i32 = fields.next()?.parse().ok()?;

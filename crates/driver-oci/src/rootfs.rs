@@ -1,8 +1,8 @@
-//! Puts a sandbox's file system together, in a mount namespace that nobody else sees.
+//! Mounts a sandbox's root file system in a private mount namespace.
 //!
-//! The disk, the layers and the overlay over them are mounted in the private namespace of the thread that starts the
-//! runtime. The container's own namespace takes over what it needs; when both are gone the kernel unmounts everything and
-//! the loop device detaches itself. The host's mount table is never touched, so no crash can leave a mount behind.
+//! The disk, the layers and the overlay over them are mounted in the namespace of the thread that starts the
+//! runtime. The container's namespace is made from it; when both are gone the kernel unmounts everything and
+//! detaches the loop device. The host's mount table does not change, so a crash leaves no mount behind.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,9 @@ use rustix::mount::{
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::idmap::{Access, UserNamespace, attach};
-use crate::loopdev;
+use crate::loopdev::{self, DeviceNumber};
 use crate::paths::Paths;
+use crate::sysfs;
 
 /// Gives the calling thread a mount namespace and a working directory of its own. The thread must not be used for
 /// anything else afterwards.
@@ -29,15 +30,16 @@ pub fn leave_host_namespace() -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the sandbox's root at `paths.rootfs()`, as the calling thread sees it.
-pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
+/// Mounts the sandbox's root at `paths.rootfs()`, as the calling thread sees it. Returns the device of its disk.
+pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<DeviceNumber, DriverError> {
     let step = |step: &'static str| move |error: io::Error| DriverError::failed(step, error);
     rustix::process::chdir(&paths.run)
         .map_err(|error| DriverError::failed("enter the sandbox's directory", error))?;
     let users = UserNamespace::with_base(uid_base).map_err(step("make the id map"))?;
     make_mount_points(spec.layers.len()).map_err(step("make mount points"))?;
+    sysfs::prepare().map_err(step("prepare what covers /sys"))?;
 
-    let disk = mount_disk(&paths.disk())?;
+    let (disk, device) = mount_disk(&paths.disk())?;
     users.apply(&disk, Access::ReadWrite).map_err(step("map the disk's ids"))?;
     attach(&disk, Path::new("disk")).map_err(step("attach the disk"))?;
 
@@ -48,10 +50,11 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), 
     }
     as_owner(uid_base, || mount_overlay(spec.layers.len()))
         .map_err(step("act as the sandbox's root"))?
-        .map_err(step("mount the overlay"))
+        .map_err(step("mount the overlay"))?;
+    Ok(device)
 }
 
-/// Short and relative, since all of them together must fit into one page of mount options.
+/// Short and relative, since all layers together must fit into one page of mount options.
 fn layer_point(number: usize) -> String {
     format!("l{number}")
 }
@@ -65,8 +68,8 @@ fn make_mount_points(layers: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the disk, mending it once if its last use ended badly.
-fn mount_disk(image: &Path) -> Result<OwnedFd, DriverError> {
+/// Mounts the disk; if that fails, checks it and tries once more.
+fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> {
     match try_mount_disk(image) {
         Ok(mount) => Ok(mount),
         Err(error)
@@ -76,7 +79,7 @@ fn mount_disk(image: &Path) -> Result<OwnedFd, DriverError> {
         }
         Err(first) => {
             tracing::warn!(image = %image.display(), error = %first, "a disk did not mount; checking it");
-            // Its exit code says what it changed; whether the disk is well now the next mount tells.
+            // Its exit code only says what it changed: the next mount shows whether the disk is usable.
             std::process::Command::new("e2fsck")
                 .args(["-f", "-y"])
                 .arg(image)
@@ -87,19 +90,16 @@ fn mount_disk(image: &Path) -> Result<OwnedFd, DriverError> {
     }
 }
 
-fn try_mount_disk(image: &Path) -> io::Result<OwnedFd> {
+fn try_mount_disk(image: &Path) -> io::Result<(OwnedFd, DeviceNumber)> {
     let device = loopdev::attach(image)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", device.path.as_str())?;
-    // Blocks freed inside are given back to the host.
+    // Blocks freed inside are freed on the host too.
     fsconfig_set_flag(&context, "discard")?;
     fsconfig_set_string(&context, "errors", "remount-ro")?;
     fsconfig_create(&context)?;
-    Ok(fsmount(
-        &context,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME,
-    )?)
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
+    Ok((fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?, device.number))
 }
 
 fn mount_overlay(layers: usize) -> io::Result<()> {
@@ -110,14 +110,14 @@ fn mount_overlay(layers: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Does something as the sandbox's root, with all our capabilities kept.
+/// Runs `work` with the file system ids of the sandbox's root, without losing capabilities.
 ///
-/// The overlay does its own work on the disk (its work directory, copies from below) as whoever mounted it. Host root has no
-/// place in the disk's id map, so files of its could not be made there.
+/// The overlay creates files on the disk (in its work directory, copies of lower files) as the user who mounted it. Host root is not
+/// in the disk's id map, so it could not create files there.
 fn as_owner<T>(uid_base: u32, work: impl FnOnce() -> T) -> io::Result<T> {
     use rustix::thread::{CapabilitiesSecureBits, capabilities_secure_bits, set_capabilities_secure_bits};
     let before = capabilities_secure_bits()?;
-    // Else the change of user would take capabilities away. Credentials are the thread's own.
+    // Otherwise the change of ids would drop capabilities. Credentials are per thread.
     set_capabilities_secure_bits(before | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
     set_fs_ids(uid_base);
     let result = work();

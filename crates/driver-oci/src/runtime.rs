@@ -1,4 +1,4 @@
-//! The runtime's command line. Its own log file says why it failed.
+//! Runs the OCI runtime's commands. On failure the error is read from its log file.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,17 +17,17 @@ use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_p
 use crate::paths::{Paths, runtime_root};
 use crate::settings::{Flavour, Settings};
 
-/// The number under which a native runtime passes on the first descriptor it is asked to preserve.
+/// The number of the first preserved descriptor in a native runtime's container.
 const PRESERVED_FD: i32 = 3;
-/// A start takes some 30 ms, and under gVisor and load a few seconds.
+/// A start takes some 30 ms, under gVisor and load a few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the agent gets to be reached by.
+/// How the agent is reached.
 #[derive(Debug)]
 pub enum Lifeline {
     /// A listening socket, inherited.
     Listener(OwnedFd),
-    /// A secret on its standard input, to show when it connects.
+    /// A token on its standard input, which it sends when it connects.
     Token(OwnedFd),
 }
 
@@ -42,7 +42,7 @@ pub fn run(
     let failed = |error: io::Error| DriverError::failed("run the runtime", error);
     let mut command = base_command(settings, paths);
     command.arg("run");
-    // Kept open until the runtime has been spawned: the child takes its copy from here.
+    // Stays open until the runtime is spawned: the child copies it.
     let mut listener = None;
     match lifeline {
         Lifeline::Listener(socket) => {
@@ -52,7 +52,7 @@ pub fn run(
             listener = Some(socket);
         }
         Lifeline::Token(reader) => {
-            // gVisor lets commands open what the agent has open: a log would be theirs to fill the host with.
+            // Under gVisor commands can open the agent's descriptors: through a log file they could fill the host's disk.
             command.arg("--detach").stdin(Stdio::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
@@ -69,7 +69,7 @@ pub fn run(
     unsafe {
         command.pre_exec(move || {
             die_with(parent)?;
-            // "0" means the writer itself.
+            // "0" stands for the writing process.
             entries.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
             inherited.map_or(Ok(()), pass_on)
         });
@@ -81,8 +81,8 @@ pub fn run(
     }
 }
 
-/// Waits for a runtime, and ends one that takes too long. What it reads inside (an `/etc/passwd` that is a pipe, say) may
-/// keep it waiting for ever; what it started by then is the caller's to kill.
+/// Waits for a runtime, and kills one that takes too long. A file that it reads inside (an `/etc/passwd` that is a fifo, say) may
+/// block it for ever; the caller kills what it started by then.
 fn finish(mut child: Child) -> io::Result<Option<ExitStatus>> {
     let ended = pidfd_open(child_pid(&child)?, PidfdFlags::empty())?;
     let mut wait = [PollFd::new(&ended, PollFlags::IN)];
@@ -112,14 +112,14 @@ fn too_slow() -> String {
     format!("the runtime was not done after {} s", PATIENCE.as_secs())
 }
 
-/// A runtime that outlives the daemon would go on to make a sandbox that the next daemon has removed already.
+/// A runtime that outlives the daemon could create a sandbox that the next daemon has removed already.
 fn die_with(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before the line above; then the signal would never come.
+    // If the parent died before the line above, the signal never comes.
     if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-/// Puts a descriptor where the runtime looks for it. A copy has no close-on-exec flag; one already there must lose it.
+/// Moves a descriptor to the number that the runtime expects. A copy has no close-on-exec flag; one already there must lose it.
 fn pass_on(fd: i32) -> io::Result<()> {
     if fd == PRESERVED_FD {
         // SAFETY: the descriptor is open: the caller owns it until the spawn is over.
@@ -130,12 +130,12 @@ fn pass_on(fd: i32) -> io::Result<()> {
     if unsafe { libc::dup2(fd, PRESERVED_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The container's first process, as the runtime wrote it down; it may be long gone.
+/// The pid of the container's first process from the runtime's pid file; it may have ended.
 pub fn first_process(paths: &Paths) -> Option<i32> {
     fs::read_to_string(paths.first_process()).ok()?.trim().parse().ok()
 }
 
-/// Removes what the runtime keeps of a container: a directory, or under gVisor files, of its name.
+/// Removes the runtime's state of a container: a directory, or under gVisor files, with its name.
 pub fn remove_state(settings: &Settings, id: &SandboxId) -> io::Result<()> {
     let root = runtime_root(settings);
     if settings.flavour == Flavour::Native {
@@ -151,7 +151,7 @@ pub fn remove_state(settings: &Settings, id: &SandboxId) -> io::Result<()> {
     Ok(())
 }
 
-/// What was not there is removed.
+/// A missing file counts as removed.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -159,7 +159,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Has the runtime forget a container, whatever state it is in.
+/// Deletes a container in any state from the runtime.
 pub fn delete(settings: &Settings, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
     let failed = |error: io::Error| DriverError::failed("run the runtime", error);
     let mut command = base_command(settings, paths);
@@ -186,12 +186,12 @@ fn base_command(settings: &Settings, paths: &Paths) -> Command {
         ]);
     }
     command.args(&settings.runtime_args);
-    // Its own environment is nobody's business inside.
+    // The daemon's environment must not leak into the sandbox.
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command
 }
 
-/// The last thing a runtime's log says, which is why it gave up.
+/// The last message of the runtime's log, which is the cause of its failure.
 fn last_error(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let message = text.lines().rev().find_map(|line| {

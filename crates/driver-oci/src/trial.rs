@@ -1,4 +1,4 @@
-//! A try of everything a sandbox's root file system needs, without a sandbox. For the doctor.
+//! Tests everything that a sandbox's root file system needs, without a sandbox. For `doctor`.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::disk;
 use crate::paths::Paths;
 use crate::rootfs;
 
-/// Smaller than any sandbox's: it is only mounted.
+/// Smaller than the disk of any sandbox: it is only mounted.
 const DISK_MB: u32 = 64;
 
-/// Makes a disk below `dir` and mounts it, an id-mapped layer and an overlay over both, in a namespace that ends with this.
-/// What it makes in `dir` is left to the caller.
+/// Makes a disk below `dir` and mounts it, an id-mapped layer and an overlay over both, in a temporary mount namespace.
+/// The caller removes the files in `dir`.
 pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
     let paths = Paths { data: dir.join("data"), run: dir.join("run") };
     let layer = dir.join("layer");

@@ -1,4 +1,4 @@
-//! Real walls pass the suite that the fake passes.
+//! The OCI backends pass the conformance suite of drivers.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use driver::Driver;
 use driver::conformance::{Host, all};
-use driver_oci::{OciDriver, Settings};
+use driver_oci::{DiskRates, OciDriver, Settings};
 
-/// All that the suite's commands need.
+/// The programs that the suite's commands use.
 const PROGRAMS: [&str; 5] = ["bash", "cat", "head", "pgrep", "sleep"];
-/// Ranges far above those of a real service and of other tests.
+/// Far above the ids of a real service and of other tests.
 const UID_BASE: u32 = 0xE000_0000;
 
-/// A driver with directories of its own, which go with it, whatever happened.
+/// A driver with its own directories, which are removed on drop.
 struct Site {
     driver: OciDriver,
     data: PathBuf,
@@ -35,6 +35,7 @@ impl Site {
             cgroup_parent: name,
             uid_base: UID_BASE + block * 16 * 65_536,
             pids_max: 256,
+            disk_rates: DiskRates::default(),
             memory_max_mb: None,
             lxcfs: None,
             resolver: None,
@@ -72,7 +73,7 @@ fn find(program: &str) -> Option<PathBuf> {
     places.iter().map(|place| Path::new(place).join(program)).find(|path| path.exists())
 }
 
-/// A root file system of a few of the host's programs and what they load.
+/// A root file system with a few of the host's programs and their libraries.
 fn small_root(root: &Path) {
     for dir in ["usr/bin", "usr/lib", "usr/lib64"] {
         fs::create_dir_all(root.join(dir)).unwrap();
@@ -101,20 +102,20 @@ async fn conforms(runtime: &Path, arguments: &[&str], block: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runc_is_such_a_wall() {
+async fn runc_conforms() {
     conforms(&find("runc").expect("runc is installed"), &[], 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gvisor_is_such_a_wall() {
+async fn gvisor_conforms() {
     let Some(runsc) = find("runsc") else {
         if let Some(log) = std::env::var_os("SANDBOXD_SKIP_LOG") {
             use std::io::Write;
             let mut log = fs::File::options().append(true).create(true).open(log).unwrap();
-            writeln!(log, "gvisor_is_such_a_wall: this host has no runsc").unwrap();
+            writeln!(log, "gvisor_conforms: this host has no runsc").unwrap();
         }
         return;
     };
-    // The one platform that every supported version has everywhere.
+    // The only platform that every supported version has.
     conforms(&runsc, &["--platform=ptrace"], 1).await;
 }

@@ -1,5 +1,5 @@
-//! Bytes to frames to messages, and back. Called by the host's link and by the agent's; neither needs more than these
-//! functions and a buffer. A failed encoding leaves the buffer as it was.
+//! Converts bytes to frames and messages, and back. Called by the links of the host and the agent, which need only these
+//! functions and a buffer. A failed encoding does not change the buffer.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::{Channel, MAX_DATA, MAX_FRAME, PREFIX, ProtoError, ToGuest, ToHost, v
 /// Where the first frame in `buf` ends, prefix included; its body is `&buf[PREFIX..end]`. `None`: more bytes are needed.
 ///
 /// # Errors
-/// [`ProtoError::TooLong`] as soon as the prefix is there and says so.
+/// [`ProtoError::TooLong`] as soon as the prefix has arrived.
 pub fn split(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
     let Some(prefix) = buf.first_chunk::<PREFIX>() else { return Ok(None) };
     let len = u32::from_le_bytes(*prefix) as usize;
@@ -23,7 +23,7 @@ pub fn split(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
 /// Reads the body of a frame for the agent.
 ///
 /// # Errors
-/// Whatever is wrong with it; see [`ProtoError`].
+/// See [`ProtoError`].
 pub fn decode_to_guest(body: &[u8]) -> Result<ToGuest<'_>, ProtoError> {
     let (message, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
     whole(rest)?;
@@ -34,7 +34,7 @@ pub fn decode_to_guest(body: &[u8]) -> Result<ToGuest<'_>, ProtoError> {
 /// Reads the body of a frame for the host.
 ///
 /// # Errors
-/// Whatever is wrong with it; see [`ProtoError`].
+/// See [`ProtoError`].
 pub fn decode_to_host(body: &[u8]) -> Result<ToHost<'_>, ProtoError> {
     let (message, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
     whole(rest)?;
@@ -45,7 +45,7 @@ pub fn decode_to_host(body: &[u8]) -> Result<ToHost<'_>, ProtoError> {
 /// Appends a frame for the agent to `out`.
 ///
 /// # Errors
-/// What the other side would refuse: a rule of the message, or its length.
+/// An error that the other side would report: a violated rule, or the length.
 pub fn encode_to_guest(message: &ToGuest<'_>, out: &mut Vec<u8>) -> Result<(), ProtoError> {
     validate::to_guest(message)?;
     append(message, out)
@@ -54,14 +54,14 @@ pub fn encode_to_guest(message: &ToGuest<'_>, out: &mut Vec<u8>) -> Result<(), P
 /// Appends a frame for the host to `out`.
 ///
 /// # Errors
-/// What the other side would refuse: a rule of the message, or its length.
+/// An error that the other side would report: a violated rule, or the length.
 pub fn encode_to_host(message: &ToHost<'_>, out: &mut Vec<u8>) -> Result<(), ProtoError> {
     validate::to_host(message)?;
     append(message, out)
 }
 
-/// What stands in front of the payload of a `Data` frame, so that the payload need not be copied: these bytes and then
-/// the payload are the frame.
+/// The header of a `Data` frame, so that the payload need not be copied: these bytes followed by
+/// the payload form the frame.
 #[derive(Debug, Clone, Copy)]
 pub struct DataHeader {
     bytes: [u8; Self::MAX],
@@ -129,7 +129,7 @@ fn append<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), ProtoError
     checked
 }
 
-/// Lets postcard write behind what a buffer already holds.
+/// Lets postcard append to a buffer.
 struct Appender<'a>(&'a mut Vec<u8>);
 
 impl postcard::ser_flavors::Flavor for Appender<'_> {

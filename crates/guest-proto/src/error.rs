@@ -1,26 +1,26 @@
-//! What can be wrong with bytes that came from the other side, or with a frame that is to be sent.
+//! Errors in received bytes, or in a message to be sent.
 //!
-//! None of these can be mended by reading on: the receiver ends the link.
+//! The receiver cannot recover from any of them: it ends the link.
 
 /// Why bytes are no frame, a frame is no message, or a message breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtoError {
-    /// The length in front says more than a frame may have, or what is to be sent is longer.
+    /// The length exceeds the maximum of a frame.
     #[error("a frame of {len} bytes, allowed are {max}")]
     TooLong { len: usize, max: usize },
     /// The body is not the encoding of any message.
     #[error("the body of a frame is malformed: {reason}")]
     Malformed { reason: &'static str },
-    /// The body goes on behind its message.
+    /// The body is longer than its message.
     #[error("{extra} bytes too many at the end of a frame")]
     Trailing { extra: usize },
-    /// A field is out of its bounds.
+    /// The value of a field is invalid.
     #[error("{field} {reason}")]
     Invalid { field: &'static str, reason: &'static str },
-    /// There are more elements or bytes in a field than it may have.
+    /// A field has too many elements or bytes.
     #[error("{field} has {got}, allowed are {max}")]
     TooMany { field: &'static str, got: usize, max: usize },
-    /// More bytes came than were granted, or more were granted than may be open.
+    /// More bytes were sent than granted, or more were granted than allowed.
     #[error("{what} of {got} bytes where {allowed} were open")]
     Credit { what: &'static str, got: usize, allowed: usize },
     /// The two sides have no version in common.
@@ -28,12 +28,12 @@ pub enum ProtoError {
     Version { theirs: u16, their_min: u16, ours: u16, ours_min: u16 },
 }
 
-/// Nothing may be left behind a message.
+/// Fails if bytes follow the message.
 pub(crate) fn whole(rest: &[u8]) -> Result<(), ProtoError> {
     if rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { extra: rest.len() }) }
 }
 
-/// What the encoding says, in our words.
+/// Converts an error of the encoding.
 pub(crate) fn malformed(error: &postcard::Error) -> ProtoError {
     use postcard::Error;
     let reason = match error {

@@ -1,9 +1,9 @@
-//! What the host asks of an errand among files, and what the errand says on its output. Append-only: see the crate's page.
+//! Requests and replies of file operations. Append-only: see the crate documentation.
 //!
-//! An errand's output begins with replies, each a little-endian `u32` length and that many bytes of `postcard`; behind
-//! [`FileReply::Content`] and [`FileReply::Packing`] come raw bytes up to the end. What is fed to an errand comes in pieces,
-//! each a length and that many bytes; the piece of no length ([`LAST_PIECE`]) says that it was all. An output without
-//! an end, or an errand that ends with another code than 0, is not whole.
+//! The output of a file operation begins with replies, each a little-endian `u32` length and that many bytes of `postcard`; after
+//! [`FileReply::Content`] and [`FileReply::Packing`] follow raw bytes up to the end. An upload is sent in pieces,
+//! each a length and that many bytes; a piece of length 0 ([`LAST_PIECE`]) ends it. An output without
+//! `Eof`, or of an operation with an exit code other than 0, is incomplete.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +16,14 @@ pub const MAX_REPLY: usize = 16 * 1024;
 pub const MAX_NAME: usize = 255;
 /// Most entries in one list.
 pub const MAX_ENTRIES: u32 = 1000;
-/// Most bytes in one piece that is fed to an errand.
+/// Most bytes in one piece of an upload.
 pub const MAX_PIECE: usize = MAX_DATA;
-/// Says that all pieces were fed.
+/// Ends an upload.
 pub const LAST_PIECE: [u8; PREFIX] = [0; PREFIX];
-/// The bits of a mode that may be set.
+/// The allowed bits of a mode.
 pub const MODE_BITS: u32 = 0o7777;
 
-/// What to do. Paths are absolute, and bytes: the kernel wants no UTF-8.
+/// A file operation. Paths are absolute, and byte strings: the kernel does not require UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileRequest<'a> {
     /// A file's content: `Content` and the bytes of the range. `offset` counts from the end where `from_end` is set.
@@ -40,14 +40,14 @@ pub enum FileRequest<'a> {
         path: &'a [u8],
         follow: bool,
     },
-    /// `Entry` for each of at most `limit` entries behind the first `offset`, then `Listed`.
+    /// `Entry` for each of at most `limit` entries after the first `offset`, then `Listed`.
     List {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
         offset: u64,
         limit: u32,
     },
-    /// Puts what is fed in the place of a file, in one step: `Stat`.
+    /// Replaces a file by the upload in one step: `Stat`.
     Write {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
@@ -61,13 +61,13 @@ pub enum FileRequest<'a> {
         mode: Option<u32>,
         recursive: bool,
     },
-    /// `Done` with what is gone.
+    /// `Done` with the number of deleted entries.
     Delete {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
         recursive: bool,
     },
-    /// `Stat` of what is now at `to`.
+    /// `Stat` of `to`.
     Move {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         from: &'a [u8],
@@ -80,14 +80,14 @@ pub enum FileRequest<'a> {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
     },
-    /// The tar archive that is fed, into a directory: `Done` with what came out of it.
+    /// Unpacks an uploaded tar archive into a directory: `Done` with the number of entries.
     Unpack {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
     },
 }
 
-/// What an errand says.
+/// A reply of a file operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileReply<'a> {
     Stat(#[serde(borrow)] FileStat<'a>),
@@ -96,7 +96,7 @@ pub enum FileReply<'a> {
         name: &'a [u8],
         stat: FileStat<'a>,
     },
-    /// After the last entry: how many the directory has.
+    /// After the last entry: the size of the directory.
     Listed {
         total: u64,
     },
@@ -108,9 +108,9 @@ pub enum FileReply<'a> {
     },
     Packing,
     Done(Tally),
-    /// It goes on; said every few seconds where there is nothing else to say.
+    /// Still in progress; sent every few seconds if there is nothing else to send.
     Working,
-    /// Nothing more will come.
+    /// The operation failed. Last reply.
     Failed {
         kind: FileErrorKind,
         message: &'a str,
@@ -123,11 +123,11 @@ pub struct FileStat<'a> {
     pub kind: FileKind,
     pub mode: u32,
     pub size: u64,
-    /// Since 1970; before it, below nothing.
+    /// Since 1970; negative before.
     pub modified_ns: i64,
-    /// The number of the file on its disk, which a file put in its place does not share.
+    /// The inode number, which changes when the file is replaced.
     pub inode: u64,
-    /// Where a link leads.
+    /// The target of a link.
     #[serde(borrow, serialize_with = "lists::as_optional_bytes")]
     pub target: Option<&'a [u8]>,
 }
@@ -141,42 +141,42 @@ pub enum FileKind {
     Other,
 }
 
-/// How much was done.
+/// Numbers of handled entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tally {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
-    /// Devices, fifos and sockets are not made.
+    /// Devices, fifos and sockets, which are not made.
     pub skipped: u64,
     pub bytes: u64,
 }
 
-/// Why it was not done.
+/// Why an operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileErrorKind {
     NotFound,
     Exists,
-    /// A directory, device, fifo or socket where a file has to be.
+    /// A directory, device, fifo or socket where a file is expected.
     NotAFile,
     NotADirectory,
     NotEmpty,
     Denied,
     DiskFull,
-    /// The range begins behind the end.
+    /// The range begins after the end.
     Range,
-    /// The path, or the archive, cannot be.
+    /// The path or the archive is invalid.
     Invalid,
-    /// The input ended before it was all.
+    /// The upload ended early.
     Interrupted,
-    /// Anything else; the message says what.
+    /// Anything else; see the message.
     Failed,
 }
 
 /// Where the first reply in `buf` ends, prefix included. `None`: more bytes are needed.
 ///
 /// # Errors
-/// [`ProtoError::TooLong`] as soon as the prefix is there and says so.
+/// [`ProtoError::TooLong`] as soon as the prefix has arrived.
 pub fn split_reply(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
     let Some(prefix) = buf.first_chunk::<PREFIX>() else { return Ok(None) };
     let len = u32::from_le_bytes(*prefix) as usize;
@@ -189,7 +189,7 @@ pub fn split_reply(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
 /// Reads the body of a reply.
 ///
 /// # Errors
-/// Whatever is wrong with it; see [`ProtoError`].
+/// See [`ProtoError`].
 pub fn decode_reply(body: &[u8]) -> Result<FileReply<'_>, ProtoError> {
     let (reply, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
     whole(rest)?;
@@ -200,7 +200,7 @@ pub fn decode_reply(body: &[u8]) -> Result<FileReply<'_>, ProtoError> {
 /// Appends a reply to `out`.
 ///
 /// # Errors
-/// What the other side would refuse.
+/// An error that the other side would report.
 pub fn encode_reply(reply: &FileReply<'_>, out: &mut Vec<u8>) -> Result<(), ProtoError> {
     validate(reply)?;
     let body = postcard::to_allocvec(reply).map_err(|error| malformed(&error))?;
@@ -212,7 +212,7 @@ pub fn encode_reply(reply: &FileReply<'_>, out: &mut Vec<u8>) -> Result<(), Prot
     Ok(())
 }
 
-/// What stands in front of a piece of at most [`MAX_PIECE`] bytes.
+/// The header of a piece of at most [`MAX_PIECE`] bytes.
 pub fn piece_header(bytes: usize) -> [u8; PREFIX] {
     debug_assert!((1..=MAX_PIECE).contains(&bytes), "a piece of {bytes} bytes");
     (bytes as u32).to_le_bytes()

@@ -1,6 +1,6 @@
-//! The counting behind back-pressure: [`Credits`] for the side that sends, [`Window`] for the side that receives.
+//! Accounting of credits for back-pressure: [`Credits`] for the sender, [`Window`] for the receiver.
 //!
-//! Both are plain numbers that fail only when the other side broke the rules.
+//! Both fail only if the other side violates the protocol.
 
 use crate::{MAX_WINDOW, ProtoError};
 
@@ -21,7 +21,7 @@ impl Credits {
         self.left as usize
     }
 
-    /// Takes a grant of the other side.
+    /// Adds a grant of the other side.
     ///
     /// # Errors
     /// [`ProtoError::Credit`] if more than [`MAX_WINDOW`] would be open.
@@ -39,24 +39,24 @@ impl Credits {
         }
     }
 
-    /// Counts bytes that were sent; never below nothing.
+    /// Subtracts sent bytes, saturating at 0.
     pub fn spend(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// Forgets every grant, as a new link does.
+    /// Voids all grants, for a new link.
     pub fn reset(&mut self) {
         self.left = 0;
     }
 }
 
-/// What a receiver has granted, and when it is time to grant more.
+/// The grants of a receiver, and when to grant more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     size: u32,
     /// Granted and not yet received.
     open: u32,
-    /// Used up by the reader and not yet granted again.
+    /// Consumed by the reader and not yet granted again.
     owed: u32,
 }
 
@@ -67,15 +67,15 @@ impl Window {
         Self { size, open: size, owed: 0 }
     }
 
-    /// A window of which nothing is granted, and of which `held` bytes still wait for the reader: for an operation that
-    /// a new link took over. [`Window::due`] gives its first grant.
+    /// A window without grants, of which `held` bytes are still unread: for an operation that
+    /// a new link takes over. [`Window::due`] gives its first grant.
     pub fn closed(size: u32, held: usize) -> Self {
         let size = size.min(MAX_WINDOW);
         let held = u32::try_from(held).unwrap_or(u32::MAX);
         Self { size, open: 0, owed: size.saturating_sub(held) }
     }
 
-    /// Counts bytes that came in.
+    /// Counts received bytes.
     ///
     /// # Errors
     /// [`ProtoError::Credit`] if they are more than was granted.
@@ -89,13 +89,13 @@ impl Window {
         }
     }
 
-    /// Counts bytes that the reader has used up.
+    /// Counts bytes that the reader has consumed.
     pub fn consumed(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.owed = self.owed.saturating_add(bytes).min(self.size - self.open);
     }
 
-    /// The grant to send now, if it is worth a frame: half the window is used up. It counts as granted.
+    /// The grant to send now: once half the window is consumed. It counts as granted.
     pub fn due(&mut self) -> Option<u32> {
         if self.owed == 0 || self.owed < self.size / 2 {
             return None;

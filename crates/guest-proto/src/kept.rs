@@ -1,21 +1,21 @@
-//! Commands that outlive the link they were started on: what the two sides say of them, and what the agent keeps.
+//! Detached commands, which outlive the link they were started on.
 //!
 //! ```text
 //! Keep ──> Started, then as Exec
 //!      └─> Refused
-//! Take ──> Taken, then what was not yet acknowledged again, then as Exec     (on a later link)
-//!      └─> Refused(UnknownOp): there is no such command; Refused(Failed): that place in its output is gone
-//! Forget ──> nothing; a command that has ended is forgotten, one that runs is from now on as any other
+//! Take ──> Taken, then the unacknowledged output again, then as Exec     (on a later link)
+//!      └─> Refused(UnknownOp): there is no such command; Refused(Failed): the output from there on is not buffered
+//! Forget ──> no answer; releases an ended command, and makes a running one an ordinary command
 //! ```
 //!
-//! Both output channels have a window of [`KEPT_WINDOW`], and a `Credit` does more for them than grant: it says that so many bytes
-//! more, counted from the beginning, are where the host wants them. The agent keeps what it sent and was not told so of, which
-//! is never more than the window. A new link says how far it has come with `Take`, and nothing is lost or comes twice. Of the end the
-//! agent is told by `Forget`; until then it tells it to each new link.
+//! Both output channels have a window of [`KEPT_WINDOW`]. A `Credit` for them also acknowledges: the host has stored that many bytes
+//! more. The agent buffers what is sent and not acknowledged, which
+//! is never more than the window. With `Take` a new link says which positions it has reached, so nothing is lost or repeated. `Forget` acknowledges the
+//! end; until then the agent reports it to each new link.
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of each channel that may be on their way, and that the agent keeps.
+/// Window of each channel of a detached command, and most bytes that the agent buffers of it.
 pub const KEPT_WINDOW: u32 = 64 * 1024;
 
 /// Most columns, and most rows, of a terminal.
@@ -29,7 +29,7 @@ pub struct TerminalSize {
 }
 
 impl TerminalSize {
-    /// `None` where one of the two is not from 1 to [`MAX_CELLS`].
+    /// `None` if one of the two is not from 1 to [`MAX_CELLS`].
     pub fn new(columns: u16, rows: u16) -> Option<Self> {
         Some(Self { columns, rows }).filter(|size| size.fits())
     }

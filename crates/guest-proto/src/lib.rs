@@ -1,12 +1,12 @@
 //! The frames between the host and the agent of a sandbox, and their codec. No I/O: both sides bring their own stream.
 //!
 //! A frame is a little-endian `u32` length and that many bytes of body; a body is one [`ToGuest`] or [`ToHost`] in the
-//! `postcard` encoding. Decoding borrows from the caller's buffer. Whatever the bytes are, decoding ends in a value inside
-//! the bounds below or in a [`ProtoError`]: it never panics, and what it allocates is bounded by [`MAX_ARGS`] and
-//! [`MAX_ENV`], and grows only with elements that are really there.
+//! `postcard` encoding. Decoding borrows from the caller's buffer. For any input, decoding ends in a value within
+//! the bounds below or in a [`ProtoError`]: it never panics, and its allocations are bounded by [`MAX_ARGS`] and
+//! [`MAX_ENV`], and grow only with elements that are present.
 //!
-//! The enums are append-only: a new variant or a new kind goes to the end and raises [`VERSION`]; a side never sends what
-//! the agreed version does not know.
+//! The enums are append-only: a new variant is added at the end and raises [`VERSION`]; a side never sends what
+//! the agreed version does not have.
 //!
 //! # The conversation
 //! The host sends `Hello`, the agent answers `Welcome` (or `Bye`, and closes). Then the host starts operations under
@@ -18,14 +18,14 @@
 //!       └─> Refused
 //! Dial  ──> Opened, then Data, Eof, Credit; over when both sides sent Eof, or at Close
 //!       └─> Refused (after Opened: the connection broke)
-//! File  ──> Started, then as a command; what it says and is fed has a form of its own: see [`FileReply`]
+//! File  ──> Started, then as a command; output and upload have formats of their own: see [`FileReply`]
 //!       └─> Refused
-//! Keep, Take ──> a command that outlives the link: see [`KEPT_WINDOW`]
+//! Keep, Take ──> a detached command: see [`KEPT_WINDOW`]
 //! Kill  ──> ends in the Exited of its operation; Refused(UnknownOp) if there is none
 //! ```
 //!
-//! A frame for an operation that the receiver no longer knows is no error, because the two may cross on the way; only
-//! `Kill` is answered. `Exited` ends every channel that sent no `Eof` before.
+//! A frame for an operation that the receiver no longer has is no error, because frames may cross; only
+//! `Kill` is answered. `Exited` ends every channel without an `Eof`.
 //!
 //! Back-pressure is counted in bytes per operation and channel. Each side may send only what the other granted: at the
 //! start (`window`) and by `Credit`. Sending more is a violation that ends the link; [`Credits`] and [`Window`] do the
@@ -59,13 +59,13 @@ pub use version::{FILES_SINCE, KEPT_SINCE, MIN_VERSION, VERSION, negotiate};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the length in front of every body.
+/// Bytes of the length before every body.
 pub const PREFIX: usize = 4;
 /// Most bytes in the body of a frame.
 pub const MAX_FRAME: usize = 1024 * 1024;
 /// Most payload bytes in a `Data` frame.
 pub const MAX_DATA: usize = 256 * 1024;
-/// Most bytes a channel may have on the way.
+/// Most bytes in flight on a channel.
 pub const MAX_WINDOW: u32 = 64 * 1024 * 1024;
 /// Most arguments of a command, its name included.
 pub const MAX_ARGS: usize = 4096;
@@ -81,10 +81,10 @@ pub const MAX_DIRS: usize = 64;
 pub const MAX_OPS: usize = 1024;
 /// Most bytes in a message, a reason or an agent's version.
 pub const MAX_MESSAGE: usize = 4096;
-/// Bytes of the secret that an agent which connects outwards sends raw, before its first frame.
+/// Length of the token that an agent which connects to the host sends before its first frame.
 pub const TOKEN_LEN: usize = 32;
 
-/// One of the two streams that come from the guest. A dialled socket has only [`Channel::Stdout`].
+/// One of the two output streams of a command. A dialled socket has only [`Channel::Stdout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Channel {
     Stdout,

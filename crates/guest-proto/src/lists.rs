@@ -1,6 +1,6 @@
-//! The bounded reading of lists, and the writing of bytes in one piece.
+//! Bounded deserialization of lists, and serialization of byte strings.
 //!
-//! Lists are checked while they are read, so that a frame that claims a million elements costs nothing.
+//! Lists are checked while they are read, so that a frame that claims a million elements allocates nothing.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,12 +10,12 @@ use serde::ser::Serializer;
 
 use crate::{MAX_ARGS, MAX_DIRS, MAX_ENV, MAX_OPS};
 
-/// Writes bytes in one piece: serde alone would go byte by byte.
+/// Serializes as a byte string: serde's default for a slice writes byte by byte.
 pub(crate) fn as_bytes<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_bytes(bytes)
 }
 
-/// The same where there may be none.
+/// Like [`as_bytes`], for an option.
 pub(crate) fn as_optional_bytes<S: Serializer>(bytes: &Option<&[u8]>, to: S) -> Result<S::Ok, S::Error> {
     struct Whole<'a>(&'a [u8]);
     impl serde::Serialize for Whole<'_> {
@@ -45,7 +45,7 @@ pub(crate) fn ops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Err
     from.deserialize_seq(Bounded::<u64, MAX_OPS>(PhantomData))
 }
 
-/// Reads a list of at most `MAX` elements, and reserves nothing on the word of its length alone.
+/// Reads a list of at most `MAX` elements, without allocating for its claimed length.
 struct Bounded<T, const MAX: usize>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Bounded<T, MAX> {

@@ -1,15 +1,15 @@
-//! Frames from the host to the agent. Append-only: see the crate's page.
+//! Messages from the host to the agent. Append-only: see the crate documentation.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Channel, FileRequest, TerminalSize, lists};
 
-/// What the host asks of the agent. `op` is a number of the host's choice, not in use by a living operation.
+/// A message of the host. `op` is a number that the host chooses and that no current operation has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest<'a> {
-    /// First on every link: the versions the host speaks.
+    /// First message on every link: the versions that the host supports.
     Hello { version: u16, min_version: u16 },
-    /// Make these directories and those above them. Answered by `Done` or `Refused`.
+    /// Make these directories and their parents. Answered by `Done` or `Refused`.
     Setup {
         op: u64,
         #[serde(borrow, deserialize_with = "lists::dirs")]
@@ -30,44 +30,44 @@ pub enum ToGuest<'a> {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         bytes: &'a [u8],
     },
-    /// No more bytes will come for this stdin or socket.
+    /// End of this stdin or socket.
     Eof { op: u64 },
-    /// The agent may send this many bytes more.
+    /// Grant the agent this many bytes more.
     Credit { op: u64, channel: Channel, bytes: u32 },
-    /// End a command with all that it started, by SIGKILL.
+    /// End a command with all its descendants, by SIGKILL.
     Kill { op: u64 },
     /// Send a signal to the command's process group.
     Signal { op: u64, signal: i32 },
-    /// Drop a dialled connection; or read and throw away what a command still prints.
+    /// Close a dialled connection; for a command, read and drop the rest of its output.
     Close { op: u64 },
     /// Ask for a `Pong`.
     Ping { nonce: u64 },
-    /// Run an errand among files. `window` is the first grant for its output. Since version 2.
+    /// Start a file operation. `window` is the first grant for its output. Since version 2.
     File {
         op: u64,
         #[serde(borrow)]
         request: FileRequest<'a>,
         window: u32,
     },
-    /// Start a command that outlives the link, on a terminal if it has a size. Since version 2, as what follows.
+    /// Start a detached command, on a terminal if a size is given. Since version 2, like the following.
     Keep {
         op: u64,
         #[serde(borrow)]
         spec: ExecSpec<'a>,
         terminal: Option<TerminalSize>,
     },
-    /// Go on with a kept command; the host has so many bytes of each channel.
+    /// Attach to a detached command; the host has this many bytes of each channel.
     Take { op: u64, stdout: u64, stderr: u64 },
-    /// The terminal has another size.
+    /// Change the size of a terminal.
     Resize { op: u64, size: TerminalSize },
-    /// Nobody wants to hear of this kept command any more.
+    /// Release a detached command.
     Forget { op: u64 },
 }
 
 /// A command to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecSpec<'a> {
-    /// Program and arguments; a program without a slash is looked up in the `PATH` of `env`.
+    /// Program and arguments; a program without a slash is searched in the `PATH` of `env`.
     #[serde(borrow, deserialize_with = "lists::args")]
     pub argv: Vec<&'a str>,
     /// The whole environment, names and values.
@@ -78,11 +78,11 @@ pub struct ExecSpec<'a> {
     pub stdin: StdinMode,
 }
 
-/// What a command reads.
+/// The stdin of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StdinMode {
     /// Nothing: `/dev/null`.
     Null,
-    /// A pipe, fed by `Data` and closed by `Eof`.
+    /// A pipe, written by `Data` and closed by `Eof`.
     Pipe,
 }

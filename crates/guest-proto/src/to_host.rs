@@ -1,14 +1,14 @@
-//! Frames from the agent to the host. Append-only: see the crate's page. The host takes them for hostile bytes.
+//! Messages from the agent to the host. Append-only: see the crate documentation. The host treats them as hostile.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Channel, lists};
 
-/// What the agent tells the host.
+/// A message of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost<'a> {
     /// Answer to `Hello`: the version to speak, and the commands that are running or whose `Exited` is still to come.
-    /// They have no credit until the host grants some; of kept ones nothing comes before they are taken.
+    /// They have no credit until the host grants some; detached ones send nothing before `Take`.
     Welcome {
         version: u16,
         agent_version: &'a str,
@@ -28,11 +28,11 @@ pub enum ToHost<'a> {
     Eof { op: u64, channel: Channel },
     /// The host may send this many bytes more.
     Credit { op: u64, bytes: u32 },
-    /// The command has ended, and all its output was sent. Last of its operation.
+    /// The command has ended, and all its output was sent. Last message of its operation.
     Exited { op: u64, exit: Exit, duration_us: u64 },
-    /// The operation was not started, or its connection broke. Last of its operation.
+    /// The operation was not started, or its connection broke. Last message of its operation.
     Refused { op: u64, kind: RefusalKind, message: &'a str },
-    /// The dialled port answered. `window` is the grant for what is sent to it.
+    /// The port is connected. `window` is the grant for what is sent to it.
     Opened { op: u64, window: u32 },
     /// The `Setup` is done.
     Done { op: u64 },
@@ -40,7 +40,7 @@ pub enum ToHost<'a> {
     Pong { nonce: u64 },
     /// The agent closes the link because the host broke the protocol.
     Bye { reason: &'a str },
-    /// The kept command goes on here. So many bytes of its stdin ever came; `window` is the grant for more. Since version 2.
+    /// The link is attached to the detached command. `stdin` is the number of bytes of its input received so far, `window` the grant for more. Since version 2.
     Taken { op: u64, stdin: u64, window: u32 },
 }
 
@@ -54,18 +54,18 @@ pub enum Exit {
 /// Why an operation was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
-    /// The working directory is not there.
+    /// The working directory does not exist.
     CwdMissing,
-    /// The program is not there.
+    /// The program does not exist.
     ProgramMissing,
-    /// The kernel does not permit it.
+    /// The kernel refused it.
     NotAllowed,
-    /// The agent is at a limit of its own.
+    /// A limit of the agent is reached.
     TooMany,
-    /// Nothing answers on that port, or the connection broke.
+    /// The port does not answer, or the connection broke.
     Connect,
     /// There is no such operation.
     UnknownOp,
-    /// Anything else; the message says what.
+    /// Anything else; see the message.
     Failed,
 }

@@ -1,4 +1,4 @@
-//! The rules a message keeps besides its shape, checked on each encode and decode.
+//! Validation of messages, at each encode and decode.
 
 use crate::{
     ExecSpec, FileRequest, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENTRIES, MAX_ENV, MAX_MESSAGE, MAX_OPS,
@@ -110,7 +110,7 @@ fn file(request: &FileRequest<'_>) -> Result<(), ProtoError> {
     }
 }
 
-/// A path in whatever bytes.
+/// A path of arbitrary bytes.
 fn raw_path(path: &[u8]) -> Result<(), ProtoError> {
     if !path.starts_with(b"/") {
         return Err(invalid("a path", "is not absolute"));

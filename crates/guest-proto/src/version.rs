@@ -2,16 +2,16 @@
 
 use crate::ProtoError;
 
-/// Since this version there are errands among files.
+/// First version with file operations.
 pub const FILES_SINCE: u16 = 2;
-/// Since this version there are commands that outlive their link, and terminals.
+/// First version with detached commands and terminals.
 pub const KEPT_SINCE: u16 = 2;
-/// The newest version this code speaks.
+/// The newest supported version.
 pub const VERSION: u16 = 2;
-/// The oldest version this code speaks.
+/// The oldest supported version.
 pub const MIN_VERSION: u16 = 1;
 
-/// The version to speak with a side that knows `their_min` to `theirs`: the newest that both know.
+/// The newest version that both sides support; the other one supports `their_min` to `theirs`.
 ///
 /// # Errors
 /// [`ProtoError::Version`] if there is none.

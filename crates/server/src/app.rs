@@ -1,5 +1,6 @@
 //! Puts the parts together. The only place that names a driver.
 
+pub mod lxcfs;
 pub mod network;
 
 use std::collections::BTreeMap;
@@ -7,8 +8,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
-use driver_oci::{OciDriver, Settings};
+use anyhow::{Context, Result, bail};
+use driver_oci::{DiskRates, OciDriver, Settings};
 use engine::{Clock, DetachedSettings, Engine, EngineSettings, Parts, PoolTarget, Template};
 use image::{Catalogue, Image, Images};
 use net::Network;
@@ -18,7 +19,6 @@ use store::SqliteStore;
 use crate::config::Config;
 
 const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
-const LXCFS: &str = "/var/lib/lxcfs";
 /// Of the host's memory, for all sandboxes together: they run out of it before the host and the daemon do.
 const MEMORY_PERCENT: u64 = 90;
 const STORE: &str = "store.db";
@@ -170,8 +170,13 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
         cgroup_parent: scope.cgroup_parent.clone(),
         uid_base: scope.uid_base,
         pids_max: config.runtime.pids_max,
+        disk_rates: DiskRates {
+            read_mb_per_s: config.runtime.disk_read_mb_per_s,
+            write_mb_per_s: config.runtime.disk_write_mb_per_s,
+            iops: config.runtime.disk_iops,
+        },
         memory_max_mb: Some(total_memory_mb()? / 100 * MEMORY_PERCENT),
-        lxcfs: lxcfs(config)?,
+        lxcfs: lxcfs::Source::of(config, &scope.run_dir)?.dir(),
         resolver: None,
     })
 }
@@ -210,20 +215,6 @@ pub fn agent(config: &Config) -> Result<PathBuf> {
             path.display()
         )
     })
-}
-
-/// A dead lxcfs would make figures unreadable inside, so "auto" takes it only while it answers.
-fn lxcfs(config: &Config) -> Result<Option<PathBuf>> {
-    let answers =
-        |dir: &Path| std::fs::read_to_string(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
-    match config.runtime.lxcfs.as_str() {
-        "off" => Ok(None),
-        "auto" => Ok(Some(PathBuf::from(LXCFS)).filter(|dir| answers(dir))),
-        dir => {
-            ensure!(answers(Path::new(dir)), "runtime.lxcfs is '{dir}', where no lxcfs answers");
-            Ok(Some(PathBuf::from(dir)))
-        }
-    }
 }
 
 /// What may be given away: what the host has, or the operator says, times the overcommit factors.

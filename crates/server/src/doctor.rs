@@ -1,20 +1,21 @@
-//! `sandboxd doctor`: what this host has, what it lacks, and how to mend it.
+//! `sandboxd doctor`: checks whether this host can run sandboxes, and says how to fix what is missing.
 //!
-//! Looks and tries, changes nothing that stays. Exits with 1 if sandboxes cannot run here.
+//! Leaves nothing behind. Exits with 1 if sandboxes cannot run here.
 
 mod checks;
 mod network;
+mod runc;
 mod trial;
 
 use std::process::ExitCode;
 
 use crate::config::Config;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Good,
-    /// Works, with something missing or small.
+    /// Sandboxes run, with something missing.
     Fair,
     /// Sandboxes cannot run.
     Bad,
@@ -26,7 +27,7 @@ pub struct Finding {
     pub what: &'static str,
     pub verdict: Verdict,
     pub found: String,
-    /// What to do about it; empty where nothing is to be done.
+    /// What to do; empty if nothing has to be done.
     pub remedy: String,
 }
 
@@ -48,7 +49,7 @@ impl Finding {
 pub fn run(config: &Config) -> ExitCode {
     let mut findings = checks::all(config);
     findings.extend(network::all(config));
-    // What is known to be missing would only fail again, less clearly.
+    // After a failed check the trial would only fail again, with a less clear message.
     if findings.iter().all(|finding| finding.verdict != Verdict::Bad) {
         findings.push(trial::file_systems(config));
     }

@@ -6,6 +6,7 @@
 mod agent;
 mod calls;
 mod files;
+mod leaks;
 mod machine;
 mod neighbours;
 mod network;

@@ -1,11 +1,13 @@
 //! A sandbox on the machine, and what was refused to it.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use e2e::internet;
 use e2e::service::{Client, Events};
 use hyper::Method;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 
 use crate::{SANDBOXES, World, text};
 
@@ -79,6 +81,27 @@ impl<'a> Guest<'a> {
     /// A program in Python, which must end well.
     pub async fn python(&self, program: &str) -> String {
         self.output(&python(program)).await
+    }
+
+    /// A program in Python in the sandbox's namespaces, without its system call filter and with all capabilities: for frames that
+    /// no program inside can send, so that the packet filter is tested alone.
+    pub async fn python_without_seccomp(&self, program: &str) -> String {
+        let pid_file = self.world.service.place.run.join("sandboxes").join(&self.id).join("first.pid");
+        let pid = std::fs::read_to_string(pid_file).unwrap();
+        let mut child = tokio::process::Command::new("nsenter")
+            .args(["--target", pid.trim(), "--net", "--mount", "--pid", "python3", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(format!("{PRELUDE}\n{program}\n").as_bytes()).await.unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().await.unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// A command that goes on; its first line has come.

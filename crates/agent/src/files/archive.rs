@@ -1,35 +1,35 @@
-//! The entries of a tar archive that is fed, one after the other. Called by `unpack`.
+//! Reads the entries of an uploaded tar archive one by one. Called by `unpack`.
 //!
-//! Hostile: what is kept of it is bounded, and what is no archive ends in a fault that says where.
+//! The archive is hostile: memory for it is bounded, and malformed input gives an error with its position.
 
 use guest_proto::FileErrorKind;
 
-use super::fault::{Fault, shown};
-use super::feed::Feed;
+use super::failure::{FileFailure, shown};
 use super::header::{self, BLOCK, Header};
+use super::upload::Upload;
 
-/// Most bytes of what stands before an entry: long names, records.
+/// Most bytes of the records before an entry, such as long names.
 const MOST_META: u64 = 64 * 1024;
 
-/// Records of files that are stored without their holes.
+/// Record types of sparse files.
 const SPARSE: &[u8] = b"GNU.sparse.";
 
 /// An archive that is read.
 pub struct Archive<'a> {
-    feed: &'a mut Feed,
-    /// Of the entry under way: content that was not read, and the zeroes behind it.
+    upload: &'a mut Upload,
+    /// Of the current entry: unread content, and the padding after it.
     left: u64,
     padding: usize,
     entries: u64,
 }
 
 impl<'a> Archive<'a> {
-    pub fn new(feed: &'a mut Feed) -> Self {
-        Self { feed, left: 0, padding: 0, entries: 0 }
+    pub fn new(upload: &'a mut Upload) -> Self {
+        Self { upload, left: 0, padding: 0, entries: 0 }
     }
 
-    /// The next entry; nothing at the end, when all that was fed has been taken.
-    pub fn next(&mut self) -> Result<Option<Header>, Fault> {
+    /// The next entry; `None` at the end, when the whole upload was read.
+    pub fn next(&mut self) -> Result<Option<Header>, FileFailure> {
         let mut name = None;
         let mut link = None;
         let mut size = None;
@@ -81,13 +81,13 @@ impl<'a> Archive<'a> {
     }
 
     /// Some of the entry's content, at least a byte; nothing when there is no more.
-    pub fn content(&mut self) -> Result<&[u8], Fault> {
+    pub fn content(&mut self) -> Result<&[u8], FileFailure> {
         if self.left == 0 {
             return Ok(&[]);
         }
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
         let entries = self.entries;
-        let there = self.feed.next()?;
+        let there = self.upload.next()?;
         if there.is_empty() {
             return Err(cut(entries));
         }
@@ -95,13 +95,13 @@ impl<'a> Archive<'a> {
         Ok(there)
     }
 
-    /// So much of the content was used.
+    /// Marks this much of the content as read.
     pub fn used(&mut self, bytes: usize) {
-        self.feed.used(bytes);
+        self.upload.used(bytes);
         self.left = self.left.saturating_sub(bytes as u64);
     }
 
-    fn meta(&mut self, header: &Header) -> Result<Vec<u8>, Fault> {
+    fn meta(&mut self, header: &Header) -> Result<Vec<u8>, FileFailure> {
         if header.size > MOST_META {
             return Err(self.broken("a name or its records, longer than 64 KiB,"));
         }
@@ -117,7 +117,7 @@ impl<'a> Archive<'a> {
         }
     }
 
-    fn skip_rest(&mut self) -> Result<(), Fault> {
+    fn skip_rest(&mut self) -> Result<(), FileFailure> {
         loop {
             let n = self.content()?.len();
             if n == 0 {
@@ -126,29 +126,29 @@ impl<'a> Archive<'a> {
             self.used(n);
         }
         while self.padding > 0 {
-            let n = self.feed.next()?.len().min(self.padding);
+            let n = self.upload.next()?.len().min(self.padding);
             if n == 0 {
                 return Err(cut(self.entries));
             }
-            self.feed.used(n);
+            self.upload.used(n);
             self.padding -= n;
         }
         Ok(())
     }
 
-    /// The header under way; nothing at the end of the archive.
-    fn header(&mut self) -> Result<Option<Header>, Fault> {
+    /// The next header; `None` at the end of the archive.
+    fn header(&mut self) -> Result<Option<Header>, FileFailure> {
         let mut block = [0; BLOCK];
         let mut have = 0;
         while have < BLOCK {
-            let there = self.feed.next()?;
+            let there = self.upload.next()?;
             let n = there.len().min(BLOCK - have);
             if n == 0 {
-                // Some writers leave the zeroes at the end away.
+                // Some writers omit the zeroes at the end.
                 return if have == 0 && self.entries > 0 { Ok(None) } else { Err(cut(self.entries)) };
             }
             block[have..have + n].copy_from_slice(&there[..n]);
-            self.feed.used(n);
+            self.upload.used(n);
             have += n;
         }
         if block == [0; BLOCK] {
@@ -157,7 +157,7 @@ impl<'a> Archive<'a> {
         }
         match header::decode(&block) {
             Some(header) => Ok(Some(header)),
-            None if self.entries == 0 && block.starts_with(&[0x1f, 0x8b]) => Err(Fault::new(
+            None if self.entries == 0 && block.starts_with(&[0x1f, 0x8b]) => Err(FileFailure::new(
                 FileErrorKind::Invalid,
                 "the archive is compressed with gzip; send it as plain tar",
             )),
@@ -166,25 +166,28 @@ impl<'a> Archive<'a> {
     }
 
     /// What is behind the end is of no interest, and has to be taken all the same.
-    fn drain(&mut self) -> Result<(), Fault> {
+    fn drain(&mut self) -> Result<(), FileFailure> {
         loop {
-            let n = self.feed.next()?.len();
+            let n = self.upload.next()?.len();
             if n == 0 {
                 return Ok(());
             }
-            self.feed.used(n);
+            self.upload.used(n);
         }
     }
 
-    fn broken(&self, what: &str) -> Fault {
+    fn broken(&self, what: &str) -> FileFailure {
         let message =
             format!("the body is no tar archive: {what} cannot be read, after {} entries", self.entries);
-        Fault::new(FileErrorKind::Invalid, message)
+        FileFailure::new(FileErrorKind::Invalid, message)
     }
 }
 
-fn cut(entries: u64) -> Fault {
-    Fault::new(FileErrorKind::Invalid, format!("the tar archive ends in the middle, after {entries} entries"))
+fn cut(entries: u64) -> FileFailure {
+    FileFailure::new(
+        FileErrorKind::Invalid,
+        format!("the tar archive ends in the middle, after {entries} entries"),
+    )
 }
 
 fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
@@ -207,13 +210,13 @@ fn time(text: &[u8]) -> Option<(i64, i64)> {
     Some((seconds, nanoseconds))
 }
 
-/// The parts of an entry's name, below wherever it is unpacked. A `..` is nowhere.
-pub fn parts(name: &[u8]) -> Result<Vec<&[u8]>, Fault> {
+/// The components of an entry's name below the target directory. `..` is refused.
+pub fn parts(name: &[u8]) -> Result<Vec<&[u8]>, FileFailure> {
     let parts: Vec<&[u8]> =
         name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     if parts.iter().any(|part| *part == b".." || part.contains(&0)) {
         let message = format!("the archive's entry '{}' leads out of the directory", shown(name));
-        return Err(Fault::new(FileErrorKind::Invalid, message));
+        return Err(FileFailure::new(FileErrorKind::Invalid, message));
     }
     Ok(parts)
 }

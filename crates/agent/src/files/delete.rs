@@ -1,6 +1,6 @@
 //! Deletes a path, and with `recursive` all below it. Links are deleted, not followed.
 //!
-//! Who makes new entries meanwhile can keep it from an end; then it gives up and says that the directory is not empty. What is
+//! If a process keeps making new entries, it gives up and reports that the directory is not empty. What is
 //! deleted before a failure stays deleted.
 
 use std::os::fd::AsFd;
@@ -10,15 +10,15 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::dirs;
-use super::fault::{Fault, shown};
+use super::failure::{FileFailure, shown};
 use super::list::next_name;
-use super::say::Say;
+use super::reply::ReplyWriter;
 use super::stat;
 use super::temporary;
 
-/// Directories that are open at once. What is deeper is first moved up.
+/// Most directories that are open at once. Deeper ones are first moved up.
 const DEPTH: usize = 64;
-/// How often a directory that fills again is gone over.
+/// How often a directory that gets new entries is emptied again.
 const TRIES: u32 = 20;
 
 /// A directory that is being emptied.
@@ -28,21 +28,21 @@ struct Level {
     tries: u32,
 }
 
-pub fn delete(path: &[u8], recursive: bool, say: &mut Say) -> Result<Tally, Fault> {
+pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<Tally, FileFailure> {
     let Some((above, name)) = dirs::split(path) else {
         let message = format!("'{}' is no name of something in a directory, and is not deleted", shown(path));
-        return Err(Fault::new(FileErrorKind::Denied, message));
+        return Err(FileFailure::new(FileErrorKind::Denied, message));
     };
-    let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(Fault::with(path))?;
-    let parent = dirs::open(above).map_err(Fault::with(path))?;
+    let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(path))?;
+    let parent = dirs::open(above).map_err(FileFailure::with(path))?;
     let mut tally = Tally::default();
     if stat::kind(&found) != FileKind::Directory {
-        rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(Fault::with(path))?;
+        rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(FileFailure::with(path))?;
         count(&mut tally, stat::kind(&found));
         return Ok(tally);
     }
     if recursive {
-        return delete_tree(parent, name, path, say);
+        return delete_tree(parent, name, path, reply);
     }
     rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
         Errno::NOTEMPTY | Errno::EXIST => {
@@ -50,52 +50,57 @@ pub fn delete(path: &[u8], recursive: bool, say: &mut Say) -> Result<Tally, Faul
                 "the directory '{}' is not empty; recursive=true deletes it with all in it",
                 shown(path)
             );
-            Fault::new(FileErrorKind::NotEmpty, message)
+            FileFailure::new(FileErrorKind::NotEmpty, message)
         }
-        errno => Fault::of(errno, path),
+        errno => FileFailure::of(errno, path),
     })?;
     tally.directories = 1;
     Ok(tally)
 }
 
 /// Deletes a directory that is known as `name` in `parent`. `path` is for messages.
-pub fn delete_tree(parent: impl AsFd, name: &[u8], path: &[u8], say: &mut Say) -> Result<Tally, Fault> {
+pub fn delete_tree(
+    parent: impl AsFd,
+    name: &[u8],
+    path: &[u8],
+    reply: &mut ReplyWriter,
+) -> Result<Tally, FileFailure> {
     let mut tally = Tally::default();
-    let fault = || Fault::with(path);
-    let mut levels = vec![open(&parent, name).map_err(fault())?];
+    let failure = || FileFailure::with(path);
+    let mut levels = vec![open(&parent, name).map_err(failure())?];
     loop {
         let depth = levels.len();
         let Some(top) = levels.last_mut() else { return Ok(tally) };
-        say.step()?;
-        let Some(entry) = next_name(&mut top.dir).map_err(fault())? else {
+        reply.step()?;
+        let Some(entry) = next_name(&mut top.dir).map_err(failure())? else {
             let Some(emptied) = levels.pop() else { return Ok(tally) };
-            remove_emptied(&parent, &mut levels, emptied, &mut tally).map_err(fault())?;
+            remove_emptied(&parent, &mut levels, emptied, &mut tally).map_err(failure())?;
             continue;
         };
-        let fd = top.dir.fd().map_err(fault())?;
+        let fd = top.dir.fd().map_err(failure())?;
         let kind = match rustix::fs::statat(fd, entry.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => stat::kind(&found),
             Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(Fault::of(errno, path)),
+            Err(errno) => return Err(FileFailure::of(errno, path)),
         };
         if kind != FileKind::Directory {
             match rustix::fs::unlinkat(fd, entry.as_slice(), AtFlags::empty()) {
                 Ok(()) => count(&mut tally, kind),
                 Err(Errno::NOENT | Errno::ISDIR) => {}
-                Err(errno) => return Err(Fault::of(errno, path)),
+                Err(errno) => return Err(FileFailure::of(errno, path)),
             }
         } else if depth < DEPTH {
             match open(fd, &entry) {
                 Ok(level) => levels.push(level),
-                // It has become something else; the next round over its directory finds what.
+                // It was replaced; the next pass over its directory handles it.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => return Err(Fault::of(errno, path)),
+                Err(errno) => return Err(FileFailure::of(errno, path)),
             }
         } else {
-            let up = temporary::name_for(&entry).map_err(fault())?;
-            let first = levels[0].dir.fd().map_err(fault())?;
-            let fd = levels[DEPTH - 1].dir.fd().map_err(fault())?;
-            rustix::fs::renameat(fd, entry.as_slice(), first, up.as_slice()).map_err(fault())?;
+            let up = temporary::name_for(&entry).map_err(failure())?;
+            let first = levels[0].dir.fd().map_err(failure())?;
+            let fd = levels[DEPTH - 1].dir.fd().map_err(failure())?;
+            rustix::fs::renameat(fd, entry.as_slice(), first, up.as_slice()).map_err(failure())?;
             // A directory that was made longer is not yet at its end.
             levels[0].tries = 0;
         }

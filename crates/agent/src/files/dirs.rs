@@ -1,17 +1,17 @@
-//! Making directories, and taking paths apart. Used by all of `files` that make something.
+//! Makes directories and splits paths. Used by all parts of `files` that create something.
 
 use guest_proto::{FileErrorKind, FileKind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::fault::{Fault, shown};
+use super::failure::{FileFailure, shown};
 use super::stat;
 
 const DEFAULT_MODE: u32 = 0o755;
 
-/// Makes a directory. With `recursive` those above it too, and one that is there is fine.
-pub fn make(path: &[u8], mode: Option<u32>, recursive: bool) -> Result<(), Fault> {
+/// Makes a directory. With `recursive` also its parents, and an existing one is no error.
+pub fn make(path: &[u8], mode: Option<u32>, recursive: bool) -> Result<(), FileFailure> {
     if recursive {
         make_parents(path)?;
     }
@@ -23,19 +23,19 @@ pub fn make(path: &[u8], mode: Option<u32>, recursive: bool) -> Result<(), Fault
                 "there is no directory that '{}' could be in; recursive=true makes those above it",
                 shown(path)
             );
-            return Err(Fault::new(FileErrorKind::NotFound, message));
+            return Err(FileFailure::new(FileErrorKind::NotFound, message));
         }
-        Err(errno) => return Err(Fault::of(errno, path)),
+        Err(errno) => return Err(FileFailure::of(errno, path)),
     }
     match mode {
         Some(mode) => rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty())
-            .map_err(Fault::with(path)),
+            .map_err(FileFailure::with(path)),
         None => Ok(()),
     }
 }
 
-/// Makes the directories above a path.
-pub fn make_parents(path: &[u8]) -> Result<(), Fault> {
+/// Makes the parent directories of a path.
+pub fn make_parents(path: &[u8]) -> Result<(), FileFailure> {
     let slashes = path.iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0);
     for (end, _) in slashes {
         let above = &path[..end];
@@ -43,30 +43,30 @@ pub fn make_parents(path: &[u8]) -> Result<(), Fault> {
             break;
         }
         match rustix::fs::mkdirat(CWD, above, Mode::from_raw_mode(DEFAULT_MODE)) {
-            // What is there and no directory shows at the next.
+            // If it exists and is not a directory, the next component fails.
             Ok(()) | Err(Errno::EXIST) => {}
-            // On a file system that takes none, it may be there all the same.
+            // A file system that takes no directories may still have this one.
             Err(errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
-                expect_directory(above).map_err(|_| Fault::of(errno, above))?;
+                expect_directory(above).map_err(|_| FileFailure::of(errno, above))?;
             }
-            Err(errno) => return Err(Fault::of(errno, above)),
+            Err(errno) => return Err(FileFailure::of(errno, above)),
         }
     }
     Ok(())
 }
 
-fn expect_directory(path: &[u8]) -> Result<(), Fault> {
-    let found = rustix::fs::statat(CWD, path, AtFlags::empty()).map_err(Fault::with(path))?;
-    if stat::kind(&found) == FileKind::Directory { Ok(()) } else { Err(Fault::of(Errno::EXIST, path)) }
+fn expect_directory(path: &[u8]) -> Result<(), FileFailure> {
+    let found = rustix::fs::statat(CWD, path, AtFlags::empty()).map_err(FileFailure::with(path))?;
+    if stat::kind(&found) == FileKind::Directory { Ok(()) } else { Err(FileFailure::of(Errno::EXIST, path)) }
 }
 
-/// A directory to name things in.
+/// Opens a directory as the base of names.
 pub fn open(path: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
 }
 
-/// A path as its directory and the name in it; nothing where it has no such name (`/`, `/a/..`).
+/// Splits a path into its directory and its last name; `None` if it has no such name (`/`, `/a/..`).
 pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
     let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
@@ -75,10 +75,10 @@ pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     is_name.then_some((if begin == 0 { b"." } else { &path[..begin] }, name))
 }
 
-/// The same, or the fault that such a path is.
-pub fn split_or_fault(path: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+/// Like [`split`], with an error for a path without a last name.
+pub fn split_or_fail(path: &[u8]) -> Result<(&[u8], &[u8]), FileFailure> {
     split(path).ok_or_else(|| {
-        Fault::new(
+        FileFailure::new(
             FileErrorKind::Invalid,
             format!("'{}' ends in no name that could be put there", shown(path)),
         )

@@ -11,18 +11,18 @@ const CHECKSUM: std::ops::Range<usize> = 148..156;
 /// An entry, without its content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Header {
-    /// As the archive has it: `0` a file, `2` a link, `5` a directory and so on.
+    /// The type flag of the archive: `0` a file, `2` a link, `5` a directory and so on.
     pub kind: u8,
     pub name: Vec<u8>,
     pub link: Vec<u8>,
     pub mode: u32,
     pub size: u64,
     pub modified_s: i64,
-    /// The rest of it, which only pax records tell.
+    /// The fraction of the time, which only pax records have.
     pub modified_ns: i64,
 }
 
-/// How many zeroes follow a content of so many bytes.
+/// Length of the padding after this many bytes.
 pub fn padding(size: u64) -> usize {
     ((BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64) as usize
 }
@@ -92,15 +92,15 @@ fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.push(b'\n');
 }
 
-/// Reads a block. `None`: it is no header.
+/// Parses a block. `None`: it is not a header.
 pub fn decode(block: &[u8; BLOCK]) -> Option<Header> {
-    let told = number(&block[CHECKSUM])?;
+    let stored = number(&block[CHECKSUM])?;
     let sum: u64 = block
         .iter()
         .enumerate()
         .map(|(at, byte)| if CHECKSUM.contains(&at) { u64::from(b' ') } else { u64::from(*byte) })
         .sum();
-    if sum != told {
+    if sum != stored {
         return None;
     }
     let mut name = text(&block[..NAME]).to_vec();
@@ -122,7 +122,7 @@ pub fn decode(block: &[u8; BLOCK]) -> Option<Header> {
     })
 }
 
-/// The key and value of each pax record. `None` at what is none.
+/// The key and value of each pax record. `None` for a malformed one.
 pub fn records(mut text: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
     let mut records = Vec::new();
     while !text.is_empty() && text.iter().any(|byte| *byte != 0) {

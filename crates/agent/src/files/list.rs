@@ -1,4 +1,4 @@
-//! A page of a directory's entries, in memory that does not grow with the directory.
+//! Lists a page of a directory, in memory that does not grow with the directory.
 //!
 //! A directory of at most [`SORTED`] entries is listed by name; a larger one in its own order, which stays the same while it does
 //! not change.
@@ -7,24 +7,24 @@ use guest_proto::FileReply;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::fault::Fault;
-use super::say::Say;
+use super::failure::FileFailure;
+use super::reply::ReplyWriter;
 use super::stat;
 
 const SORTED: usize = 10_000;
 
-pub fn list(path: &[u8], offset: u64, limit: u32, say: &mut Say) -> Result<(), Fault> {
+pub fn list(path: &[u8], offset: u64, limit: u32, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(Fault::with(path))?;
-    let mut dir = Dir::new(fd).map_err(Fault::with(path))?;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(FileFailure::with(path))?;
+    let mut dir = Dir::new(fd).map_err(FileFailure::with(path))?;
     let mut names = Vec::new();
     let mut total: u64 = 0;
-    while let Some(name) = next_name(&mut dir).map_err(Fault::with(path))? {
+    while let Some(name) = next_name(&mut dir).map_err(FileFailure::with(path))? {
         total += 1;
         if names.len() < SORTED {
             names.push(name);
         }
-        say.step()?;
+        reply.step()?;
     }
     let skip = usize::try_from(offset).unwrap_or(usize::MAX);
     if total <= SORTED as u64 {
@@ -36,22 +36,22 @@ pub fn list(path: &[u8], offset: u64, limit: u32, say: &mut Say) -> Result<(), F
         dir.rewind();
         let mut passed: u64 = 0;
         while names.len() < limit as usize
-            && let Some(name) = next_name(&mut dir).map_err(Fault::with(path))?
+            && let Some(name) = next_name(&mut dir).map_err(FileFailure::with(path))?
         {
             passed += 1;
             if passed > offset {
                 names.push(name);
             }
-            say.step()?;
+            reply.step()?;
         }
     }
     for name in names {
-        entry(&dir, path, &name, say)?;
+        entry(&dir, path, &name, reply)?;
     }
-    say.reply(&FileReply::Listed { total })
+    reply.send(&FileReply::Listed { total })
 }
 
-/// The next name but `.` and `..`.
+/// The next name except `.` and `..`.
 pub fn next_name(dir: &mut Dir) -> Result<Option<Vec<u8>>, Errno> {
     loop {
         match dir.read() {
@@ -68,13 +68,13 @@ pub fn next_name(dir: &mut Dir) -> Result<Option<Vec<u8>>, Errno> {
     }
 }
 
-fn entry(dir: &Dir, path: &[u8], name: &[u8], say: &mut Say) -> Result<(), Fault> {
-    let fd = dir.fd().map_err(Fault::with(path))?;
+fn entry(dir: &Dir, path: &[u8], name: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
+    let fd = dir.fd().map_err(FileFailure::with(path))?;
     let found = match rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => found,
-        // It has gone since, or nobody may look at it.
+        // It is gone, or may not be read.
         Err(_) => return Ok(()),
     };
     let target = stat::target_of(fd, name, &found);
-    say.reply(&FileReply::Entry { name, stat: stat::described(&found, target.as_deref()) })
+    reply.send(&FileReply::Entry { name, stat: stat::described(&found, target.as_deref()) })
 }

@@ -1,64 +1,64 @@
 //! A directory as a tar archive: files, directories and links, with names below the directory. Devices, fifos and sockets are left
 //! out, and so is what is mounted below it.
 //!
-//! Each file is as long in the archive as it was when its turn came: one that grows is cut, one that shrinks is filled up with
-//! zeroes. What goes away meanwhile is left out. Behind the first byte a failure can only cut the archive, which shows.
+//! Each file has the length that it had when it was opened: one that grows is cut, one that shrinks is padded with
+//! zeroes. Entries removed meanwhile are left out. After the first byte a failure truncates the archive, which readers detect.
 
 use guest_proto::{FileKind, FileReply};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::fault::Fault;
+use super::failure::FileFailure;
 use super::header::{self, BLOCK, Header};
 use super::list::next_name;
-use super::say::Say;
+use super::reply::ReplyWriter;
 use super::stat;
 
 /// Directories within directories, each of which is held open.
 const DEPTH: usize = 512;
 const PIECE: usize = 256 * 1024;
 
-/// A directory under way.
+/// A directory that is being read.
 struct Level {
     dir: Dir,
-    /// How much of the name under way is this directory's.
+    /// Length of this directory's part of the current name.
     length: usize,
 }
 
-pub fn pack(path: &[u8], say: &mut Say) -> Result<(), Fault> {
+pub fn pack(path: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(Fault::with(path))?;
-    let disk = rustix::fs::fstat(&fd).map_err(Fault::with(path))?.st_dev;
-    let mut levels = vec![Level { dir: Dir::new(fd).map_err(Fault::with(path))?, length: 0 }];
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(FileFailure::with(path))?;
+    let disk = rustix::fs::fstat(&fd).map_err(FileFailure::with(path))?.st_dev;
+    let mut levels = vec![Level { dir: Dir::new(fd).map_err(FileFailure::with(path))?, length: 0 }];
     let mut name = Vec::new();
     let mut buffer = vec![0; PIECE];
-    say.reply(&FileReply::Packing)?;
+    reply.send(&FileReply::Packing)?;
     while let Some(top) = levels.last_mut() {
         name.truncate(top.length);
-        let Some(entry) = next_name(&mut top.dir).map_err(|_| Fault::Gone)? else {
+        let Some(entry) = next_name(&mut top.dir).map_err(|_| FileFailure::Unreportable)? else {
             levels.pop();
             continue;
         };
         name.extend_from_slice(&entry);
-        let dir = top.dir.fd().map_err(|_| Fault::Gone)?;
+        let dir = top.dir.fd().map_err(|_| FileFailure::Unreportable)?;
         let found = match rustix::fs::statat(dir, entry.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => found,
             Err(Errno::NOENT) => continue,
-            Err(_) => return Err(Fault::Gone),
+            Err(_) => return Err(FileFailure::Unreportable),
         };
         match stat::kind(&found) {
-            FileKind::File => file(dir, &entry, &name, &mut buffer, say)?,
+            FileKind::File => file(dir, &entry, &name, &mut buffer, reply)?,
             FileKind::Link => {
                 if let Some(target) = stat::target_of(dir, entry.as_slice(), &found) {
-                    head(b'2', &name, &target, 0, &found, say)?;
+                    head(b'2', &name, &target, 0, &found, reply)?;
                 }
             }
             FileKind::Directory if found.st_dev == disk => {
                 name.push(b'/');
-                head(b'5', &name, &[], 0, &found, say)?;
+                head(b'5', &name, &[], 0, &found, reply)?;
                 if levels.len() >= DEPTH {
-                    return Err(Fault::Gone);
+                    return Err(FileFailure::Unreportable);
                 }
                 let length = name.len();
                 match levels.last().and_then(|top| open(top.dir.fd().ok()?, &entry)) {
@@ -71,7 +71,7 @@ pub fn pack(path: &[u8], say: &mut Say) -> Result<(), Fault> {
         }
     }
     // Two blocks of zeroes are the end.
-    say.bytes(&[0; 2 * BLOCK])
+    reply.bytes(&[0; 2 * BLOCK])
 }
 
 fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Dir> {
@@ -79,7 +79,14 @@ fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Dir> {
     Dir::new(rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?).ok()
 }
 
-fn head(kind: u8, name: &[u8], link: &[u8], size: u64, found: &Stat, say: &mut Say) -> Result<(), Fault> {
+fn head(
+    kind: u8,
+    name: &[u8],
+    link: &[u8],
+    size: u64,
+    found: &Stat,
+    reply: &mut ReplyWriter,
+) -> Result<(), FileFailure> {
     let header = Header {
         kind,
         name: name.to_vec(),
@@ -91,7 +98,7 @@ fn head(kind: u8, name: &[u8], link: &[u8], size: u64, found: &Stat, say: &mut S
     };
     let mut out = Vec::with_capacity(BLOCK);
     header::encode(&header, &mut out);
-    say.bytes(&out)
+    reply.bytes(&out)
 }
 
 fn file(
@@ -99,20 +106,20 @@ fn file(
     entry: &[u8],
     name: &[u8],
     buffer: &mut [u8],
-    say: &mut Say,
-) -> Result<(), Fault> {
+    reply: &mut ReplyWriter,
+) -> Result<(), FileFailure> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(dir, entry, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
-        Err(_) => return Err(Fault::Gone),
+        Err(_) => return Err(FileFailure::Unreportable),
     };
-    let found = rustix::fs::fstat(&file).map_err(|_| Fault::Gone)?;
+    let found = rustix::fs::fstat(&file).map_err(|_| FileFailure::Unreportable)?;
     if stat::kind(&found) != FileKind::File {
         return Ok(());
     }
     let size = stat::size(&found);
-    head(b'0', name, &[], size, &found, say)?;
+    head(b'0', name, &[], size, &found, reply)?;
     let mut left = size;
     while left > 0 {
         let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
@@ -123,10 +130,10 @@ fn file(
             }
             Ok(n) => n,
             Err(Errno::INTR) => continue,
-            Err(_) => return Err(Fault::Gone),
+            Err(_) => return Err(FileFailure::Unreportable),
         };
-        say.bytes(&buffer[..n])?;
+        reply.bytes(&buffer[..n])?;
         left -= n as u64;
     }
-    say.bytes(&[0; BLOCK][..header::padding(size)])
+    reply.bytes(&[0; BLOCK][..header::padding(size)])
 }

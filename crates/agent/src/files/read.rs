@@ -1,15 +1,15 @@
-//! A file's content, or a range of it.
+//! Reads a file's content, or a range of it.
 //!
-//! What is promised is what the file has when it is opened. Where it does not say (those of `/proc` say 0) its beginning is read
-//! first, and if that is not all nothing is promised.
+//! The announced length is the file's size when it is opened. Where the size is unknown (files of `/proc` have 0), its beginning is read
+//! first; if the file is longer, no length is announced.
 
 use guest_proto::{FileErrorKind, FileKind, FileReply};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::fault::{Fault, shown};
-use super::say::Say;
+use super::failure::{FileFailure, shown};
+use super::reply::ReplyWriter;
 use super::stat;
 
 const PIECE: usize = 256 * 1024;
@@ -23,20 +23,20 @@ pub struct Range {
     pub length: Option<u64>,
 }
 
-pub fn read(path: &[u8], range: Range, say: &mut Say) -> Result<(), Fault> {
+pub fn read(path: &[u8], range: Range, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let file = open(path)?;
-    let found = rustix::fs::fstat(&file).map_err(Fault::with(path))?;
+    let found = rustix::fs::fstat(&file).map_err(FileFailure::with(path))?;
     let size = stat::size(&found);
     let begin = if range.from_end { size.saturating_sub(range.offset) } else { range.offset };
     let asked = range.length.unwrap_or(u64::MAX);
     let most = if size > 0 { asked.min(size.saturating_sub(begin)) } else { asked };
     let mut buffer = vec![0; PIECE];
     let room = usize::try_from(most).unwrap_or(PIECE).min(PIECE);
-    let first = fill(&file, &mut buffer[..room], begin).map_err(Fault::with(path))?;
+    let first = fill(&file, &mut buffer[..room], begin).map_err(FileFailure::with(path))?;
     let is_end = first < room;
     if begin > 0 && first == 0 && asked > 0 {
         let message = format!("'{}' has {size} bytes; the range begins behind them", shown(path));
-        return Err(Fault::new(FileErrorKind::Range, message));
+        return Err(FileFailure::new(FileErrorKind::Range, message));
     }
     let mut described = stat::described(&found, None);
     let length = if is_end {
@@ -47,46 +47,46 @@ pub fn read(path: &[u8], range: Range, say: &mut Say) -> Result<(), Fault> {
     } else {
         None
     };
-    say.reply(&FileReply::Content { stat: described, offset: begin, length })?;
-    say.bytes(&buffer[..first])?;
+    reply.send(&FileReply::Content { stat: described, offset: begin, length })?;
+    reply.bytes(&buffer[..first])?;
     let mut at = begin + first as u64;
     let mut left = if is_end { 0 } else { most - first as u64 };
     while left > 0 {
         let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        // Behind the promise there is no room for words; the reader sees that it is not whole.
-        let n = fill(&file, &mut buffer[..room], at).map_err(|_| Fault::Gone)?;
-        say.bytes(&buffer[..n])?;
+        // After the announced length an error cannot be reported; the reader sees that bytes are missing.
+        let n = fill(&file, &mut buffer[..room], at).map_err(|_| FileFailure::Unreportable)?;
+        reply.bytes(&buffer[..n])?;
         at += n as u64;
         left -= n as u64;
         if n < room {
-            // It is shorter than it was. Without a promise that is its end.
-            return if length.is_some() { Err(Fault::Gone) } else { Ok(()) };
+            // The file has become shorter. Without an announced length this is its end.
+            return if length.is_some() { Err(FileFailure::Unreportable) } else { Ok(()) };
         }
     }
     Ok(())
 }
 
-/// Opens a file, and nothing that is none: opening can wake whoever waits at a fifo.
-fn open(path: &[u8]) -> Result<OwnedFd, Fault> {
-    let found = rustix::fs::statat(CWD, path, AtFlags::empty()).map_err(Fault::with(path))?;
+/// Opens a regular file only: opening a fifo can have effects.
+fn open(path: &[u8]) -> Result<OwnedFd, FileFailure> {
+    let found = rustix::fs::statat(CWD, path, AtFlags::empty()).map_err(FileFailure::with(path))?;
     expect_file(stat::kind(&found), path)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(Fault::with(path))?;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(FileFailure::with(path))?;
     // It may have become something else in between.
-    let found = rustix::fs::fstat(&file).map_err(Fault::with(path))?;
+    let found = rustix::fs::fstat(&file).map_err(FileFailure::with(path))?;
     expect_file(stat::kind(&found), path)?;
     Ok(file)
 }
 
-/// A file, or the fault that says what it is instead.
-pub fn expect_file(kind: FileKind, path: &[u8]) -> Result<(), Fault> {
+/// Fails with a message about what it is, unless it is a regular file.
+pub fn expect_file(kind: FileKind, path: &[u8]) -> Result<(), FileFailure> {
     let is = match kind {
         FileKind::File => return Ok(()),
         FileKind::Directory => "a directory",
         FileKind::Link => "a link",
         FileKind::Other => "a device, a fifo or a socket",
     };
-    Err(Fault::new(FileErrorKind::NotAFile, format!("'{}' is {is}, not a file", shown(path))))
+    Err(FileFailure::new(FileErrorKind::NotAFile, format!("'{}' is {is}, not a file", shown(path))))
 }
 
 /// Reads until there is no room, or no more.

@@ -1,4 +1,4 @@
-//! What is at a path. Used by all of `files`.
+//! Describes what is at a path. Used by all of `files`.
 
 use std::os::fd::AsFd;
 
@@ -6,18 +6,18 @@ use guest_proto::{FileKind, FileReply, FileStat, MAX_PATH};
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 use rustix::path::Arg;
 
-use super::fault::Fault;
-use super::say::Say;
+use super::failure::FileFailure;
+use super::reply::ReplyWriter;
 
-/// Says what is at a path.
-pub fn tell(path: &[u8], follow: bool, say: &mut Say) -> Result<(), Fault> {
+/// Sends a description of what is at a path.
+pub fn send(path: &[u8], follow: bool, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let stat = rustix::fs::statat(CWD, path, flags).map_err(Fault::with(path))?;
+    let stat = rustix::fs::statat(CWD, path, flags).map_err(FileFailure::with(path))?;
     let target = target_of(CWD, path, &stat);
-    say.reply(&FileReply::Stat(described(&stat, target.as_deref())))
+    reply.send(&FileReply::Stat(described(&stat, target.as_deref())))
 }
 
-/// In the protocol's words.
+/// Converts to the type of the protocol.
 pub fn described<'a>(stat: &Stat, target: Option<&'a [u8]>) -> FileStat<'a> {
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
     FileStat {
@@ -43,7 +43,7 @@ pub fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Where a link leads; nothing if it is none, or has gone meanwhile.
+/// The target of a link; `None` if it is not a link, or gone meanwhile.
 pub fn target_of(dir: impl AsFd, name: impl Arg, stat: &Stat) -> Option<Vec<u8>> {
     if kind(stat) != FileKind::Link {
         return None;

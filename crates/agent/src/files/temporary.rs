@@ -1,7 +1,7 @@
-//! Names for what is not in its place yet. Used by `write` and `relocate`.
+//! Temporary names for new files. Used by `write` and `relocate`.
 //!
-//! What is made under such a name is in the directory of its place, so that the last step is a rename. Unless it was kept it is
-//! taken away again; only who is killed by SIGKILL leaves it.
+//! The temporary file is in the directory of its target, so that the last step is a rename. Unless it was renamed it is
+//! removed on drop; only a process killed by SIGKILL leaves it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,7 +9,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
-/// Of the name that it stands for.
+/// Most bytes of the target's name in it.
 const NAME_BYTES: usize = 200;
 
 /// What is at a temporary name.
@@ -20,13 +20,13 @@ pub struct Temporary<'a> {
 }
 
 impl<'a> Temporary<'a> {
-    /// A name that nobody uses, for what is to become `name`.
+    /// A new temporary name for `name`.
     pub fn new(dir: &'a impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         Ok(Self { dir: dir.as_fd(), name: name_for(name)?, is_kept: false })
     }
 
-    /// It has come to its place.
-    pub fn keep(&mut self) {
+    /// It was renamed to its target.
+    pub fn detach(&mut self) {
         self.is_kept = true;
     }
 }

@@ -1,10 +1,10 @@
 //! Unpacks a tar archive below a directory, and nowhere else.
 //!
 //! Each entry's directories are opened one from the other, never through a link, so that neither links of the archive nor links that are
-//! there, nor ones that somebody makes meanwhile, lead out. A `..` is refused, a `/` in front is left away. Devices, fifos and
-//! sockets are not made, and counted as skipped. Everything belongs to root.
+//! there, nor ones that are made meanwhile, lead out. `..` is refused, a leading `/` is removed. Devices, fifos and
+//! sockets are counted as skipped. Everything belongs to root.
 //!
-//! What was unpacked before a failure stays; the file under way does not.
+//! Entries unpacked before a failure stay; the current file does not.
 
 use guest_proto::{FileErrorKind, Tally};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,29 +14,29 @@ use rustix::io::Errno;
 use super::archive::{Archive, parts};
 use super::copy::times;
 use super::dirs;
-use super::fault::{Fault, shown};
-use super::feed::Feed;
+use super::failure::{FileFailure, shown};
 use super::header::Header;
+use super::upload::Upload;
 use super::write::write_some;
 
 /// Directories within directories, each of which is held open.
 const DEPTH: usize = 512;
 
-/// Where an archive goes.
+/// The target of an archive.
 struct Place {
     root: OwnedFd,
     /// The directory of the last entry, with those above it: entries come in the order of a tree.
     open: Vec<(Vec<u8>, OwnedFd)>,
 }
 
-pub fn unpack(path: &[u8], feed: &mut Feed) -> Result<Tally, Fault> {
-    dirs::make(path, None, true).or_else(|fault| {
-        // `/`, say, which is there and cannot be made.
-        dirs::open(path).map(drop).map_err(|_| fault)
+pub fn unpack(path: &[u8], upload: &mut Upload) -> Result<Tally, FileFailure> {
+    dirs::make(path, None, true).or_else(|failure| {
+        // `/`, reply, which is there and cannot be made.
+        dirs::open(path).map(drop).map_err(|_| failure)
     })?;
-    let root = dirs::open(path).map_err(Fault::with(path))?;
+    let root = dirs::open(path).map_err(FileFailure::with(path))?;
     let mut place = Place { root, open: Vec::new() };
-    let mut archive = Archive::new(feed);
+    let mut archive = Archive::new(upload);
     let mut tally = Tally::default();
     // Modes are those of the archive.
     rustix::process::umask(Mode::empty());
@@ -47,7 +47,12 @@ pub fn unpack(path: &[u8], feed: &mut Feed) -> Result<Tally, Fault> {
 }
 
 impl Place {
-    fn put(&mut self, header: &Header, archive: &mut Archive<'_>, tally: &mut Tally) -> Result<(), Fault> {
+    fn put(
+        &mut self,
+        header: &Header,
+        archive: &mut Archive<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), FileFailure> {
         let parts = parts(&header.name)?;
         let Some((name, above)) = parts.split_last() else {
             // The directory itself, which is there and stays as it is.
@@ -69,7 +74,7 @@ impl Place {
             b'2' => {
                 let dir = self.enter(above, header)?;
                 let make = || rustix::fs::symlinkat(header.link.as_slice(), dir, *name);
-                in_its_place(dir, name, make).map_err(Fault::with(&header.name))?;
+                in_its_place(dir, name, make).map_err(FileFailure::with(&header.name))?;
                 tally.links += 1;
                 Ok(())
             }
@@ -88,48 +93,49 @@ impl Place {
                     shown(&header.name),
                     char::from(kind).escape_debug()
                 );
-                Err(Fault::new(FileErrorKind::Invalid, message))
+                Err(FileFailure::new(FileErrorKind::Invalid, message))
             }
         }
     }
 
-    fn directory(&mut self, parts: &[&[u8]], header: &Header) -> Result<(), Fault> {
+    fn directory(&mut self, parts: &[&[u8]], header: &Header) -> Result<(), FileFailure> {
         let dir = self.enter(parts, header)?;
-        // The descriptor is but a place; `.` is the directory there.
+        // An `O_PATH` descriptor cannot be changed; `.` below it can.
         rustix::fs::chmodat(dir, c".", Mode::from_raw_mode(header.mode), AtFlags::empty())
-            .map_err(Fault::with(&header.name))
+            .map_err(FileFailure::with(&header.name))
     }
 
-    fn hard_link(&mut self, name: &[u8], above: &[&[u8]], header: &Header) -> Result<(), Fault> {
+    fn hard_link(&mut self, name: &[u8], above: &[&[u8]], header: &Header) -> Result<(), FileFailure> {
         let target = parts(&header.link)?;
         let Some((target_name, target_above)) = target.split_last() else {
             let message = format!("the archive's entry '{}' is a hard link to nothing", shown(&header.name));
-            return Err(Fault::new(FileErrorKind::Invalid, message));
+            return Err(FileFailure::new(FileErrorKind::Invalid, message));
         };
-        let from = rustix::io::dup(self.enter(target_above, header)?).map_err(Fault::with(&header.name))?;
+        let from =
+            rustix::io::dup(self.enter(target_above, header)?).map_err(FileFailure::with(&header.name))?;
         let dir = self.enter(above, header)?;
         let make = || rustix::fs::linkat(&from, *target_name, dir, name, AtFlags::empty());
         if target == parts(&header.name)? {
             // To itself: to be there is all that it can be.
             return match make() {
                 Ok(()) | Err(Errno::EXIST) => Ok(()),
-                Err(errno) => Err(Fault::of(errno, &header.name)),
+                Err(errno) => Err(FileFailure::of(errno, &header.name)),
             };
         }
-        in_its_place(dir, name, make).map_err(Fault::with(&header.name))
+        in_its_place(dir, name, make).map_err(FileFailure::with(&header.name))
     }
 
-    /// The directory below the root that these names lead to, made where it is not there.
-    fn enter(&mut self, names: &[&[u8]], header: &Header) -> Result<BorrowedFd<'_>, Fault> {
+    /// Opens the directory with these names below the root, and makes missing ones.
+    fn enter(&mut self, names: &[&[u8]], header: &Header) -> Result<BorrowedFd<'_>, FileFailure> {
         if names.len() > DEPTH {
             let message = format!("the archive's entry '{}' is too deep", shown(&header.name));
-            return Err(Fault::new(FileErrorKind::Invalid, message));
+            return Err(FileFailure::new(FileErrorKind::Invalid, message));
         }
         let known = self.open.iter().zip(names).take_while(|((open, _), name)| open == *name).count();
         self.open.truncate(known);
         for name in &names[known..] {
             let parent = self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd());
-            let fd = enter_one(parent, name).map_err(|errno| told(errno, header))?;
+            let fd = enter_one(parent, name).map_err(|errno| failure_of(errno, header))?;
             self.open.push((name.to_vec(), fd));
         }
         Ok(self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd()))
@@ -150,15 +156,15 @@ fn enter_one(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn told(errno: Errno, header: &Header) -> Fault {
+fn failure_of(errno: Errno, header: &Header) -> FileFailure {
     if matches!(errno, Errno::NOTDIR | Errno::LOOP) {
         let message = format!("the archive's entry '{}' leads through a link or a file", shown(&header.name));
-        return Fault::new(FileErrorKind::Invalid, message);
+        return FileFailure::new(FileErrorKind::Invalid, message);
     }
-    Fault::of(errno, &header.name)
+    FileFailure::of(errno, &header.name)
 }
 
-/// Makes something under a name, in the place of what has it. A directory that is not empty keeps its place.
+/// Makes something under a name and replaces what has that name, unless it is a directory that is not empty.
 fn in_its_place<T>(
     dir: BorrowedFd<'_>,
     name: &[u8],
@@ -177,29 +183,34 @@ fn in_its_place<T>(
     }
 }
 
-fn file(dir: BorrowedFd<'_>, name: &[u8], header: &Header, archive: &mut Archive<'_>) -> Result<(), Fault> {
+fn file(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    header: &Header,
+    archive: &mut Archive<'_>,
+) -> Result<(), FileFailure> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(header.mode);
-    let fault = || Fault::with(&header.name);
-    let file = in_its_place(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(fault())?;
+    let failure = || FileFailure::with(&header.name);
+    let file = in_its_place(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(failure())?;
     let filled = fill(&file, header, archive);
     if filled.is_err() {
-        // Half a file is none.
+        // Do not leave a partial file.
         let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
         return filled;
     }
-    // A time that its file system does not take is no loss.
+    // Not every file system stores every time.
     let _ = rustix::fs::futimens(&file, &times(header.modified_s, header.modified_ns));
     Ok(())
 }
 
-fn fill(file: &OwnedFd, header: &Header, archive: &mut Archive<'_>) -> Result<(), Fault> {
+fn fill(file: &OwnedFd, header: &Header, archive: &mut Archive<'_>) -> Result<(), FileFailure> {
     loop {
         let bytes = archive.content()?;
         if bytes.is_empty() {
             return Ok(());
         }
-        let n = write_some(file, bytes).map_err(Fault::with(&header.name))?;
+        let n = write_some(file, bytes).map_err(FileFailure::with(&header.name))?;
         archive.used(n);
     }
 }

@@ -1,4 +1,4 @@
-//! Puts what is fed in the place of a file. Until the last byte is there the old file is, and nobody sees the new one.
+//! Replaces a file by an upload in one step: the old file stays until the last byte has arrived.
 
 use guest_proto::{FileErrorKind, FileKind};
 use rustix::fd::OwnedFd;
@@ -6,82 +6,82 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::dirs;
-use super::fault::{Fault, shown};
-use super::feed::Feed;
+use super::failure::{FileFailure, shown};
 use super::read::expect_file;
 use super::stat;
 use super::temporary::Temporary;
+use super::upload::Upload;
 
 const DEFAULT_MODE: u32 = 0o644;
-/// Links that lead to links; the kernel follows as many.
-const MOST_LINKS: usize = 40;
+/// Most links to follow, as in the kernel.
+const MAX_LINKS: usize = 40;
 
-/// A file that is there keeps its mode and its owner, unless a mode is given. A link is followed, also one that leads to no
-/// file yet.
-pub fn write(path: &[u8], mode: Option<u32>, parents: bool, feed: &mut Feed) -> Result<(), Fault> {
+/// An existing file keeps its mode and owner, unless a mode is given. Links are followed, also to files that do not
+/// exist yet.
+pub fn write(path: &[u8], mode: Option<u32>, parents: bool, upload: &mut Upload) -> Result<(), FileFailure> {
     if path.ends_with(b"/") {
         let message =
             format!("'{}' names a directory, as it ends in a slash; a file is written", shown(path));
-        return Err(Fault::new(FileErrorKind::NotAFile, message));
+        return Err(FileFailure::new(FileErrorKind::NotAFile, message));
     }
     let path = follow(path)?;
-    let (above, name) = dirs::split_or_fault(&path)?;
+    let (above, name) = dirs::split_or_fail(&path)?;
     if parents {
         dirs::make_parents(&path)?;
     }
     let dir = dirs::open(above).map_err(|errno| no_parent(errno, above, parents))?;
     let old = old_file(&dir, name, &path)?;
-    let mut temporary = Temporary::new(&dir, name).map_err(Fault::with(&path))?;
+    let mut temporary = Temporary::new(&dir, name).map_err(FileFailure::with(&path))?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = rustix::fs::openat(&dir, temporary.name.as_slice(), flags, Mode::from_raw_mode(0o600));
-    // The directory is there: it is one that takes no files, such as those of `/proc`.
+    // The directory exists but takes no files, like those of `/proc`.
     let file = made.map_err(|errno| if errno == Errno::NOENT { Errno::PERM } else { errno });
-    let file = file.map_err(Fault::with(&path))?;
+    let file = file.map_err(FileFailure::with(&path))?;
     loop {
-        let bytes = feed.next()?;
+        let bytes = upload.next()?;
         if bytes.is_empty() {
             break;
         }
-        let n = write_some(&file, bytes).map_err(Fault::with(&path))?;
-        feed.used(n);
+        let n = write_some(&file, bytes).map_err(FileFailure::with(&path))?;
+        upload.used(n);
     }
-    dress(&file, old.as_ref(), mode).map_err(Fault::with(&path))?;
-    rustix::fs::renameat(&dir, temporary.name.as_slice(), &dir, name).map_err(Fault::with(&path))?;
+    set_attributes(&file, old.as_ref(), mode).map_err(FileFailure::with(&path))?;
+    rustix::fs::renameat(&dir, temporary.name.as_slice(), &dir, name).map_err(FileFailure::with(&path))?;
     temporary.keep();
     Ok(())
 }
 
-/// Where the links at the end of a path lead.
-fn follow(path: &[u8]) -> Result<Vec<u8>, Fault> {
+/// Resolves links in the last component of a path.
+fn follow(path: &[u8]) -> Result<Vec<u8>, FileFailure> {
     let mut at = path.to_vec();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let Some((above, _)) = dirs::split(&at) else { return Ok(at) };
         match rustix::fs::readlinkat(CWD, at.as_slice(), Vec::new()) {
             Ok(target) => {
                 let target = target.into_bytes();
                 at = if target.starts_with(b"/") { target } else { [above, &target].concat() };
             }
-            // No link, or nothing there: what is done next says what is wrong, if anything.
+            // No link, or nothing there: the next step reports a problem, if any.
             Err(_) => return Ok(at),
         }
     }
-    Err(Fault::of(Errno::LOOP, path))
+    Err(FileFailure::of(Errno::LOOP, path))
 }
 
-fn no_parent(errno: Errno, above: &[u8], parents: bool) -> Fault {
+fn no_parent(errno: Errno, above: &[u8], parents: bool) -> FileFailure {
     if errno == Errno::NOENT && !parents {
         let message = format!("there is no directory '{}'; parents=true makes it", shown(above));
-        return Fault::new(FileErrorKind::NotFound, message);
+        return FileFailure::new(FileErrorKind::NotFound, message);
     }
-    Fault::of(errno, above)
+    FileFailure::of(errno, above)
 }
 
-fn old_file(dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<Stat>, Fault> {
+fn old_file(dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<Stat>, FileFailure> {
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(found) if stat::kind(&found) == FileKind::Link => Err(Fault::of(Errno::LOOP, path)),
+        Ok(found) if stat::kind(&found) == FileKind::Link => Err(FileFailure::of(Errno::LOOP, path)),
         Ok(found) => expect_file(stat::kind(&found), path).map(|()| Some(found)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(Fault::of(errno, path)),
+        Err(errno) => Err(FileFailure::of(errno, path)),
     }
 }
 
@@ -95,9 +95,9 @@ pub fn write_some(file: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-fn dress(file: &OwnedFd, old: Option<&Stat>, mode: Option<u32>) -> Result<(), Errno> {
+fn set_attributes(file: &OwnedFd, old: Option<&Stat>, mode: Option<u32>) -> Result<(), Errno> {
     if let Some(old) = old.filter(|old| (old.st_uid, old.st_gid) != (0, 0)) {
-        // First: a change of owner takes bits of the mode away.
+        // First: a change of owner clears bits of the mode.
         rustix::fs::fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)))?;
     }
     let mode = mode.or(old.map(|old| old.st_mode & guest_proto::MODE_BITS)).unwrap_or(DEFAULT_MODE);

@@ -1,6 +1,6 @@
-//! Bytes from the host that are not yet frames, or frames that are not yet dealt with.
+//! Receive buffer of the link: incomplete frames, and frames that are not yet handled.
 //!
-//! Starts small, doubles while the host sends much, is bounded by the longest frame, and is given back when idle.
+//! Starts small, doubles while the host sends much, is bounded by the longest frame, and is freed when idle.
 
 use std::os::fd::AsFd;
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 const SMALL: usize = 4 * 1024;
 const LARGE: usize = 256 * 1024;
 
-/// What has come in.
+/// The receive buffer.
 #[derive(Default)]
 pub struct InBuf {
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ impl InBuf {
         Ok(n)
     }
 
-    /// How much room the next read should have: the rest of a frame whose length is known, or a little.
+    /// Free space for the next read: the rest of a frame whose length is known, or a minimum.
     fn wanted(&self) -> usize {
         match self.bytes.first_chunk::<PREFIX>() {
             Some(prefix) => {
@@ -44,7 +44,7 @@ impl InBuf {
         }
     }
 
-    /// Takes the next whole frame's body out, as a range for [`InBuf::body`].
+    /// Removes the next complete frame and returns its body as a range for [`InBuf::body`].
     pub fn next(&mut self) -> Result<Option<std::ops::Range<usize>>, ProtoError> {
         let Some(len) = guest_proto::split(&self.bytes[self.head..])? else { return Ok(None) };
         let body = self.head + PREFIX..self.head + len;
@@ -52,17 +52,17 @@ impl InBuf {
         Ok(Some(body))
     }
 
-    /// Whether a frame waits to be taken out, or an error.
+    /// Whether a complete frame is buffered, or an error.
     pub fn has_frame(&self) -> bool {
         !matches!(guest_proto::split(&self.bytes[self.head..]), Ok(None))
     }
 
-    /// The bytes of a range from [`InBuf::next`]; good until the next read.
+    /// The bytes of a range from [`InBuf::next`]; valid until the next read.
     pub fn body(&self, range: std::ops::Range<usize>) -> &[u8] {
         &self.bytes[range]
     }
 
-    /// Forgets everything.
+    /// Empties the buffer.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.head = 0;
@@ -73,7 +73,7 @@ impl InBuf {
         self.bytes.capacity() > 2 * SMALL
     }
 
-    /// Gives memory back.
+    /// Frees the memory.
     pub fn shrink(&mut self) {
         self.bytes.drain(..self.head);
         self.head = 0;

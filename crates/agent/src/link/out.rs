@@ -1,6 +1,6 @@
-//! Bytes on their way to the host. Output of commands is read straight into it, behind the header of its frame.
+//! Send buffer of the link. Output of commands is read directly into it, behind the header of its frame.
 //!
-//! Bounded: whoever fills it asks [`OutBuf::is_full`] first, so it holds at most [`HIGH`] bytes and one more frame.
+//! Bounded: callers check [`OutBuf::is_full`] first, so it holds at most [`HIGH`] bytes and one more frame.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -8,13 +8,13 @@ use std::os::fd::AsFd;
 use guest_proto::{Channel, MAX_DATA, ToHost, host_data_header};
 use rustix::io::Errno;
 
-/// Above this, nothing more is put in until some is sent.
+/// Above this size nothing is added until some is sent.
 pub const HIGH: usize = 256 * 1024;
-/// Room for the bound, a frame of data, and small frames between.
+/// Capacity for the bound, a frame of data, and small frames in between.
 const LARGE: usize = HIGH + MAX_DATA + 64 * 1024;
 const SMALL: usize = 4 * 1024;
 
-/// What is to be sent.
+/// The send buffer.
 #[derive(Default)]
 pub struct OutBuf {
     bytes: Vec<u8>,
@@ -31,28 +31,28 @@ impl OutBuf {
         self.bytes.len() - self.head > HIGH
     }
 
-    /// How many bytes were ever sent.
+    /// Bytes sent so far.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// How many bytes will have been sent when all that is in it is.
+    /// Stream position after the last buffered byte.
     pub fn end(&self) -> u64 {
         self.sent + (self.bytes.len() - self.head) as u64
     }
 
-    /// Puts a message in. The agent makes none that its own protocol forbids; one that is too long is left out.
+    /// Adds a message. One that the protocol forbids is dropped; the agent makes none.
     pub fn message(&mut self, message: &ToHost<'_>) {
         let put = guest_proto::encode_to_host(message, &mut self.bytes);
         debug_assert!(put.is_ok(), "{put:?}");
     }
 
-    /// Puts bytes in as they are.
+    /// Adds raw bytes.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Reads at most `want` bytes from `from` into a data frame. 0 bytes, and errors, leave nothing behind.
+    /// Reads at most `want` bytes from `from` into a data frame. At 0 bytes or an error nothing is added.
     pub fn data(&mut self, op: u64, channel: Channel, want: usize, from: impl AsFd) -> Result<usize, Errno> {
         let want = want.min(MAX_DATA);
         let room = host_data_header(op, channel, want).as_slice().len();
@@ -67,7 +67,7 @@ impl OutBuf {
         let header = host_data_header(op, channel, n);
         let header = header.as_slice();
         if header.len() < room {
-            // Less came than was asked for and the length takes fewer bytes: at most 16 KiB move by one or two.
+            // Fewer bytes came and their length has a shorter encoding: move at most 16 KiB by one or two bytes.
             spare.copy_within(room..room + n, header.len());
         }
         for (to, byte) in spare.iter_mut().zip(header) {
@@ -83,12 +83,12 @@ impl OutBuf {
         Ok(n)
     }
 
-    /// The last bytes that were put in.
+    /// The last added bytes.
     pub fn last(&self, n: usize) -> &[u8] {
         &self.bytes[self.bytes.len() - n..]
     }
 
-    /// Puts bytes in as data frames.
+    /// Adds bytes as data frames.
     pub fn data_of(&mut self, op: u64, channel: Channel, bytes: &[u8]) {
         for piece in bytes.chunks(MAX_DATA) {
             self.raw(host_data_header(op, channel, piece.len()).as_slice());
@@ -96,7 +96,7 @@ impl OutBuf {
         }
     }
 
-    /// Writes once. Returns how much went.
+    /// Writes once. Returns the number of bytes written.
     pub fn write(&mut self, to: impl AsFd) -> Result<usize, Errno> {
         let n = rustix::io::write(to, &self.bytes[self.head..])?;
         self.head += n;
@@ -108,7 +108,7 @@ impl OutBuf {
         Ok(n)
     }
 
-    /// Forgets what was not sent.
+    /// Drops what was not sent.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.head = 0;
@@ -119,7 +119,7 @@ impl OutBuf {
         self.bytes.capacity() > 2 * SMALL
     }
 
-    /// Gives memory back.
+    /// Frees the memory.
     pub fn shrink(&mut self) {
         if self.is_empty() {
             self.bytes = Vec::new();

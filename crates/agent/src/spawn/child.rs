@@ -1,7 +1,7 @@
-//! The child between its birth and its program: it shares the agent's memory, so it makes system calls and nothing else.
+//! The child between `clone` and `execve`: it shares the agent's memory, so it only makes system calls.
 //! No allocation, no lock, no drop. Called by `spawn` alone.
 //!
-//! What fails is written into [`Plan::failure`] and the child ends.
+//! A failure is written into [`Plan::failure`], and the child ends.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -14,21 +14,21 @@ use rustix::process::Pid;
 
 use crate::caps::CapPlan;
 
-/// Enough for the calls below and the C library's wrappers; the pages are taken only as they are touched.
+/// Enough for the calls below and the wrappers of the C library; untouched pages take no memory.
 const STACK: usize = 64 * 1024;
-/// What the kernel's out-of-memory killer adds to a command's badness, so that it never prefers the agent.
+/// Added to a command's score for the kernel's out-of-memory killer, so that it does not choose the agent.
 const OOM_SCORE: &[u8] = b"200";
 
-/// How the processes of a command are known.
+/// How the processes of a command are recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marking {
     /// By a cgroup namespace.
     Namespace,
-    /// By a variable in the environment: all that a kernel without such namespaces allows.
+    /// By a variable in the environment, on kernels without such namespaces.
     Environment,
 }
 
-/// Where the child was when it failed.
+/// The step at which the child failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Session,
@@ -38,22 +38,22 @@ pub enum Stage {
     Program,
 }
 
-/// Why the child did not become its program.
+/// Why the program did not start.
 #[derive(Debug, Clone, Copy)]
 pub struct Failure {
     pub stage: Stage,
     pub errno: Errno,
 }
 
-/// Descriptors that become the child's standard ones.
+/// The child's stdin, stdout and stderr.
 #[derive(Debug, Clone, Copy)]
 pub enum Stdio {
     Given([c_int; 3]),
-    /// All three are this end of a terminal, which becomes that of its session.
+    /// One end of a terminal for all three, which becomes the controlling terminal.
     Terminal(c_int),
 }
 
-/// All that the child needs, made before it is born.
+/// All that the child needs, prepared before `clone`.
 pub struct Plan<'a> {
     pub stdio: Stdio,
     pub cwd: &'a CStr,
@@ -64,7 +64,7 @@ pub struct Plan<'a> {
     pub failure: Cell<Option<Failure>>,
 }
 
-/// A list of C strings as `execve` wants it, ended by a null pointer.
+/// A null-terminated list of C strings for `execve`.
 pub struct Pointers<'a> {
     list: Vec<*const c_char>,
     strings: PhantomData<&'a [CString]>,
@@ -76,7 +76,7 @@ pub fn pointers(strings: &[CString]) -> Pointers<'_> {
     Pointers { list, strings: PhantomData }
 }
 
-/// The memory that children stand on, one after the other.
+/// The stack of the children, used by one at a time.
 pub struct Stack {
     base: *mut c_void,
 }
@@ -114,7 +114,7 @@ impl Drop for Stack {
     }
 }
 
-/// Makes the child and returns when it has become its program or has ended. The plan's `failure` says which.
+/// Makes the child and returns when `execve` succeeded or the child ended; see the plan's `failure`.
 pub fn start(stack: &Stack, plan: &Plan<'_>, marking: Marking) -> Result<Pid, Errno> {
     let mark = match marking {
         Marking::Namespace => libc::CLONE_NEWCGROUP,
@@ -161,7 +161,7 @@ fn become_program(plan: &Plan<'_>) -> Failure {
             libc::execve(program.as_ptr(), plan.argv.list.as_ptr(), plan.env.list.as_ptr());
         }
         match last_error() {
-            // Not here: look on, and remember if it was here but not for us.
+            // Not found here: try the next directory, and remember a permission error.
             Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCESS => worst = Errno::ACCESS,
             errno => return fail(Stage::Program)(errno),
@@ -193,7 +193,7 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
     plan.caps.drop_rest().map_err(fail(Stage::Caps))
 }
 
-/// Best effort: without `/proc` the command is as likely a victim as the agent.
+/// Best effort: without `/proc` the out-of-memory killer may choose the agent.
 pub fn prefer_me_when_memory_ends() {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {

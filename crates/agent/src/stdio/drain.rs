@@ -1,5 +1,5 @@
-//! Pipes whose command has ended while something it left in the background still writes. They are read and thrown away,
-//! so that the writer neither blocks nor dies of SIGPIPE.
+//! Pipes that background processes of an ended command still write to. Their output is read and dropped,
+//! so that the writers neither block nor get SIGPIPE.
 //!
 //! Bounded: with [`MOST`] of them open, the oldest is closed for the next.
 
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use crate::poll::{Interest, Poll, Role, Token};
 
 const MOST: usize = 256;
-/// Reads of one drain in one turn.
+/// Most reads of one pipe in one turn.
 const READS: usize = 8;
 
-/// The pipes that are read for nobody.
+/// The drained pipes.
 #[derive(Default)]
 pub struct Drains {
     open: VecDeque<(u64, Rc<OwnedFd>)>,
@@ -24,7 +24,7 @@ pub struct Drains {
 }
 
 impl Drains {
-    /// Takes a pipe over. Its first event comes at once if there is anything to read.
+    /// Adds a pipe. It gets an event at once if there is something to read.
     pub fn take(&mut self, fd: Rc<OwnedFd>, serial: u64, poll: &Poll) {
         if poll.hand_over(&*fd, Token { serial, role: Role::Drain }, Interest::Read).is_err() {
             return;
@@ -36,7 +36,7 @@ impl Drains {
     }
 
     /// An event of one of them.
-    pub fn stirred(&mut self, serial: u64) {
+    pub fn on_event(&mut self, serial: u64) {
         if !self.ready.contains(&serial) {
             self.ready.push_back(serial);
         }
@@ -47,11 +47,11 @@ impl Drains {
         !self.ready.is_empty()
     }
 
-    /// Gives each ready one its turn.
+    /// Reads each ready pipe.
     pub fn run(&mut self) {
         for _ in 0..self.ready.len() {
             let Some(serial) = self.ready.pop_front() else { return };
-            // Oldest first, serials grow: the list is sorted.
+            // Serials grow, so the list is sorted by age.
             let Ok(at) = self.open.binary_search_by_key(&serial, |(serial, _)| *serial) else { continue };
             match empty(&self.open[at].1) {
                 State::Empty => {}

@@ -1,7 +1,7 @@
-//! Bytes from the host to a command's stdin or to a dialled socket.
+//! Transfers bytes from the host to a command's stdin or to a dialled socket.
 //!
-//! What does not go at once is kept, never more than the window that was granted. When the reader is gone, bytes are
-//! thrown away and granted again, so that a host that goes on writing is not left waiting for ever.
+//! Bytes that cannot be written at once are buffered, at most the granted window. When the reader is gone, bytes are
+//! dropped and granted again, so that a host that keeps writing does not wait for ever.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -10,12 +10,12 @@ use guest_proto::{ProtoError, Window};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
-/// What the stream is, because the two end differently.
+/// The type of the stream, which decides how it is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Ends when it is closed.
+    /// Ended by closing it.
     Pipe,
-    /// Ends by `shutdown`, for the other direction lives on.
+    /// Ended by `shutdown`, since the other direction stays open.
     Socket,
 }
 
@@ -27,7 +27,7 @@ pub struct Sink {
     head: usize,
     size: u32,
     window: Window,
-    /// All bytes that ever came.
+    /// Bytes received so far.
     received: u64,
     ended: bool,
 }
@@ -46,7 +46,7 @@ impl Sink {
         }
     }
 
-    /// Takes bytes of the host. `Err` if it was not granted so many, or had ended the stream.
+    /// Takes bytes of the host. `Err` if they exceed the grant, or after the end of the stream.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), ProtoError> {
         if self.ended && !bytes.is_empty() {
             return Err(ProtoError::Invalid { field: "data", reason: "came after the end of its stream" });
@@ -64,7 +64,7 @@ impl Sink {
         self.close_if_done();
     }
 
-    /// Nobody reads any more.
+    /// The reader has closed.
     pub fn drop_reader(&mut self) {
         self.fd = None;
         self.window.consumed(self.waiting());
@@ -73,7 +73,7 @@ impl Sink {
     }
 
     /// The stream may take bytes again.
-    pub fn stirred(&mut self) {
+    pub fn on_event(&mut self) {
         if self.waiting() > 0 {
             let held = std::mem::take(&mut self.held);
             self.head += self.write_through(&held[self.head..]);
@@ -95,12 +95,12 @@ impl Sink {
         self.received
     }
 
-    /// A new link: what was granted on the old one is void.
+    /// A new link: voids the grants of the old one.
     pub fn regrant(&mut self) {
         self.window = Window::closed(self.size, self.waiting());
     }
 
-    /// Whether the stream has ended and all of it was passed on or given up.
+    /// Whether the stream has ended and everything was written or dropped.
     pub fn is_done(&self) -> bool {
         self.ended && self.waiting() == 0
     }
@@ -109,7 +109,7 @@ impl Sink {
         self.held.len() - self.head
     }
 
-    /// Writes what goes at once; returns how many bytes need not be kept.
+    /// Writes what can be written at once; returns the number of bytes that need not be buffered.
     fn write_through(&mut self, bytes: &[u8]) -> usize {
         let mut went = 0;
         while went < bytes.len() {
@@ -133,7 +133,7 @@ impl Sink {
             return;
         }
         if let (Some(fd), Kind::Socket) = (&self.fd, self.kind) {
-            // A connection that is gone needs no end.
+            // Fails only if the connection is gone.
             let _ = rustix::net::shutdown(&**fd, Shutdown::Write);
         }
         self.fd = None;

@@ -1,7 +1,7 @@
-//! What a hunt reads in `/proc`: who is there, in which cgroup namespace, whose child. Called by `tree` alone.
+//! What the search for a command's processes reads in `/proc`: pids, cgroup namespaces, parents. Called by `tree` alone.
 //!
-//! Processes come and go while it reads; whoever cannot be read counts as gone. Without `/proc` nobody is there, and a
-//! hunt reaches the command's process group only.
+//! Processes come and go meanwhile; one that cannot be read counts as gone. Without `/proc` none is found, and the search
+//! reaches the command's process group only.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -13,10 +13,10 @@ use rustix::process::Pid;
 /// Identity of a cgroup namespace: its inode number.
 pub type Namespace = u64;
 
-/// Processes looked at in one round; the kernel's own bound, so that a broken `/proc` is bounded too.
+/// Most processes read in one round: the kernel's own limit, as a bound for a broken `/proc`.
 const MOST: usize = 65_536;
 
-/// Who a process is.
+/// Identity of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pub pid: i32,
@@ -24,7 +24,7 @@ pub struct Process {
     pub session: i32,
 }
 
-/// The `/proc` that was there when the agent started; what is mounted over it later does not count.
+/// The `/proc` that was mounted when the agent started; later mounts over it have no effect.
 pub struct Proc {
     dir: Option<OwnedFd>,
     own: Option<Namespace>,
@@ -44,7 +44,7 @@ impl Proc {
         self.own
     }
 
-    /// The numbers of all processes but the agent's.
+    /// The pids of all processes but the agent.
     pub fn pids(&self) -> Vec<i32> {
         let mut pids = Vec::new();
         let Some(dir) = &self.dir else { return pids };
@@ -65,7 +65,7 @@ impl Proc {
         pids
     }
 
-    /// Opens a process's namespace and tells which it is.
+    /// Opens and identifies the cgroup namespace of a process.
     pub fn namespace(&self, pid: Pid) -> Option<(OwnedFd, Namespace)> {
         let mut path = PathBuffer::new(pid.as_raw_nonzero().get(), "/ns/cgroup");
         let fd = rustix::fs::openat(
@@ -79,7 +79,7 @@ impl Proc {
         Some((fd, namespace))
     }
 
-    /// Which namespace a process is in; `None` for the dead and dying, and where there are none.
+    /// The cgroup namespace of a process; `None` for one that is dead or dying, and on kernels without them.
     pub fn namespace_of(&self, pid: i32) -> Option<Namespace> {
         let mut path = PathBuffer::new(pid, "/ns/cgroup");
         let mut buffer = [MaybeUninit::<u8>::uninit(); 64];
@@ -89,11 +89,11 @@ impl Proc {
         std::str::from_utf8(number).ok()?.parse().ok()
     }
 
-    /// Who a process is, if it is neither dead nor dying.
+    /// The identity of a process that is neither dead nor dying.
     pub fn process(&self, pid: i32) -> Option<Process> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); 512];
         let stat = self.read(pid, "/stat", &mut buffer)?;
-        // "PID (NAME) STATE PARENT GROUP SESSION …"; the name may hold anything, so count from its last bracket.
+        // "PID (NAME) STATE PARENT GROUP SESSION …"; the name may contain anything, so parse from the last bracket.
         let name_end = stat.iter().rposition(|byte| *byte == b')')?;
         let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
         if matches!(fields.next()?, "Z" | "X" | "x") {
@@ -131,7 +131,7 @@ impl Proc {
     }
 }
 
-/// "PID/…" without an allocation, for a round makes thousands of them.
+/// "PID/…" without an allocation, since a round makes thousands of them.
 struct PathBuffer {
     bytes: [u8; 32],
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use guest_proto::{FileErrorKind as Kind, FileRequest, Tally};
 
-use crate::errands::{Outcome, Told, bytes};
+use crate::file_ops::{Outcome, Told, bytes};
 use crate::host::{Agent, Host};
 
 fn pack(host: &mut Host, dir: &Path) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use guest_proto::{FileErrorKind as Kind, FileKind, FileRequest, PREFIX, Tally, ToGuest};
 
-use crate::errands::{Told, bytes};
+use crate::file_ops::{Told, bytes};
 use crate::host::{Agent, PLENTY, Said, until};
 
 fn read(path: &[u8]) -> FileRequest<'_> {
@@ -94,7 +94,7 @@ fn an_upload_that_breaks_off_leaves_the_old_file() {
     let begin = |host: &mut crate::host::Host| {
         let op = host.begin_file(write(bytes(&path)), PLENTY);
         assert!(matches!(host.hear(), Said::Started { .. }));
-        host.say(&ToGuest::Data { op, bytes: &crate::errands::pieces(b"half")[..PREFIX + 4] });
+        host.say(&ToGuest::Data { op, bytes: &crate::file_ops::pieces(b"half")[..PREFIX + 4] });
         until("it writes", || (!left_over(&agent.path("")).is_empty()).then_some(()));
         op
     };

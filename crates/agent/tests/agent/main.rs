@@ -7,11 +7,11 @@
 
 mod archives;
 mod commands;
+mod detached;
 mod dials;
-mod errands;
+mod file_ops;
 mod files;
 mod host;
-mod keeps;
 mod kills;
 mod links;
 mod size;

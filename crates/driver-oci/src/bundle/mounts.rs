@@ -1,4 +1,4 @@
-//! What stands over the root file system inside.
+//! The mounts over the root file system of a sandbox.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,15 @@ use oci_spec::runtime::{Mount, MountBuilder};
 use super::{AGENT_INSIDE, LINK_INSIDE};
 use crate::paths::{Paths, resolv_conf};
 use crate::settings::{Flavour, Settings};
+use crate::sysfs;
 
-/// The files of `/proc` that lxcfs answers with the sandbox's own figures.
+/// The files of `/proc` for which lxcfs has the sandbox's own figures.
 const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
 
 /// Every mount, in order.
 pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec<Mount>, OciSpecError> {
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
-    // An empty file takes no room of such a file system, but memory of the sandbox that would stay taken.
+    // Empty files take no space of a tmpfs, but kernel memory that is charged to the sandbox.
     let shm_files = format!("nr_inodes={}", spec.limits.memory_mb * 64);
     let mut mounts = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
@@ -35,9 +36,20 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
         mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm, &shm_files])?,
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
         mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?,
-        mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"])?,
-        bind(&settings.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?,
     ];
+    // gVisor's kernel has a sysfs of its own, without the host's devices.
+    if settings.flavour == Flavour::Native {
+        for (source, target) in sysfs::covers(paths) {
+            mounts.push(bind(&source, &target, &["ro", "nosuid", "nodev", "noexec"])?);
+        }
+    }
+    mounts.push(mount(
+        "/sys/fs/cgroup",
+        "cgroup",
+        "cgroup",
+        &["nosuid", "noexec", "nodev", "relatime", "ro"],
+    )?);
+    mounts.push(bind(&settings.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?);
     if settings.flavour == Flavour::Gvisor {
         mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
         return Ok(mounts);
@@ -55,7 +67,7 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
     Ok(mounts)
 }
 
-/// One that has died would make every start fail; without it the host's figures are seen.
+/// A dead lxcfs would make every start fail; without it the host's figures are shown.
 fn answers(lxcfs: &Path) -> bool {
     let answers = std::fs::read(lxcfs.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
     if !answers {

@@ -1,4 +1,4 @@
-//! cgroup v1: one hierarchy a controller. Also what a hybrid host uses for all we need.
+//! cgroup v1: one hierarchy per controller. Hybrid hosts use it for all needed controllers.
 
 use std::fs;
 use std::io;
@@ -9,13 +9,13 @@ use driver::Limits;
 
 use super::{CPU_PERIOD_US, is_gone, shares};
 
-/// The controllers a sandbox is put into when we make its cgroups ourselves.
+/// The controllers of cgroups that are not made by the runtime.
 pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"];
 
-/// So often a kill looks whether its freeze is complete, 0.1 ms apart.
+/// How often a kill checks whether its freeze is complete, every 0.1 ms.
 const FREEZE_LOOKS: u32 = 200;
 
-/// Asks for a freeze and says whether it is done.
+/// Requests a freeze; returns whether it is complete.
 pub fn freeze(dir: &Path) -> io::Result<bool> {
     fs::write(dir.join("freezer.state"), "FROZEN")?;
     is_frozen(dir)
@@ -25,7 +25,7 @@ pub fn is_frozen(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("freezer.state"))?.trim() == "FROZEN")
 }
 
-/// Whether it is frozen or on the way there: a daemon that dies in the middle of a freeze leaves one that will never thaw.
+/// Whether a freeze was requested: a daemon that dies during a freeze leaves one that nobody thaws.
 pub fn is_freezing(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("freezer.state"))?.trim() != "THAWED")
 }
@@ -34,8 +34,8 @@ pub fn thaw(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("freezer.state"), "THAWED")
 }
 
-/// Frozen processes cannot end, so between the list and the signal no id can come to mean another process. Where one resists
-/// the freeze (deep in a device, say), the caller's next look finds what this one missed.
+/// Frozen processes cannot end, so no pid is reused between the list and the signal. If a process cannot be frozen
+/// (deep in a device driver, say), the caller's next check finds what this one missed.
 pub fn kill(dir: &Path) -> io::Result<()> {
     for _ in 0..FREEZE_LOOKS {
         if freeze(dir)? {
@@ -51,7 +51,7 @@ pub fn kill(dir: &Path) -> io::Result<()> {
 
 fn kill_process(pid: i32) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-        // A process that is gone by now is what we want.
+        // It may have ended already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
@@ -66,7 +66,7 @@ pub fn limit(dir: impl Fn(&str) -> PathBuf, limits: Limits, cpus: &str) -> io::R
     limit_memory(&dir("memory"), u64::from(limits.memory_mb) << 20)
 }
 
-/// Memory and memory with swap are the same figure (no swap); the kernel wants the smaller one written first.
+/// Memory and memory with swap have the same limit (no swap); the kernel requires that the first is never above the second.
 pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
     let memory = dir.join("memory.limit_in_bytes");
     let with_swap = dir.join("memory.memsw.limit_in_bytes");
@@ -80,7 +80,7 @@ pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
     fs::write(second, &text)
 }
 
-/// Makes the sandbox's directories. A new cpuset is unusable until it has processors and memory nodes: the parents' are taken.
+/// Makes the sandbox's directories. A new cpuset is unusable until it has processors and memory nodes: it gets its parent's.
 pub fn make(dir: impl Fn(&str) -> PathBuf, pids_max: u32) -> io::Result<()> {
     for controller in CONTROLLERS {
         fs::create_dir_all(dir(controller))?;

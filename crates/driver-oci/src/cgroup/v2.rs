@@ -1,4 +1,4 @@
-//! cgroup v2: one hierarchy, one directory a sandbox.
+//! cgroup v2: one hierarchy, one directory per sandbox.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ const MOST_SHARES: u64 = 262_144;
 /// The controllers a sandbox needs.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
-/// Asks for a freeze and says whether it is done.
+/// Requests a freeze; returns whether it is complete.
 pub fn freeze(dir: &Path) -> io::Result<bool> {
     fs::write(dir.join("cgroup.freeze"), "1")?;
     is_frozen(dir)
@@ -25,7 +25,7 @@ pub fn is_frozen(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
 }
 
-/// Whether it is frozen or on the way there.
+/// Whether a freeze was requested.
 pub fn is_freezing(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("cgroup.freeze"))?.trim() == "1")
 }
@@ -34,7 +34,7 @@ pub fn thaw(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("cgroup.freeze"), "0")
 }
 
-/// Ends the whole subtree at once, frozen or not, forks in flight included.
+/// Kills the whole subtree at once, frozen or not, including concurrent forks.
 pub fn kill(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("cgroup.kill"), "1")
 }
@@ -46,13 +46,13 @@ pub fn limit(dir: &Path, limits: Limits, cpus: &str) -> io::Result<()> {
     fs::write(dir.join("cpuset.cpus"), cpus)?;
     fs::write(dir.join("memory.max"), (u64::from(limits.memory_mb) << 20).to_string())?;
     match fs::write(dir.join("memory.swap.max"), "0") {
-        // A kernel without swap accounting has no swap to forbid.
+        // A kernel without swap accounting has no limit for it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// Makes the sandbox's directory and has its ancestors pass the controllers down.
+/// Makes the sandbox's directory and enables the controllers in its ancestors.
 pub fn make(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Result<()> {
     let mut dir = make_parent(root, parent)?;
     enable(&dir)?;
@@ -61,7 +61,7 @@ pub fn make(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Result<
     fs::write(dir.join("pids.max"), pids_max.to_string())
 }
 
-/// Sets the memory of the directory above all sandboxes.
+/// Sets the memory limit of the parent of all sandboxes.
 pub fn limit_parent(root: &Path, parent: &str, bytes: u64) -> io::Result<()> {
     fs::write(make_parent(root, parent)?.join("memory.max"), bytes.to_string())
 }
@@ -78,10 +78,13 @@ fn make_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
 
 fn enable(dir: &Path) -> io::Result<()> {
     let words: Vec<String> = CONTROLLERS.iter().map(|controller| format!("+{controller}")).collect();
-    fs::write(dir.join("cgroup.subtree_control"), words.join(" "))
+    let enabled = fs::write(dir.join("cgroup.subtree_control"), words.join(" "));
+    // Needed only for rate limits of disks, which report an error without it.
+    let _ = fs::write(dir.join("cgroup.subtree_control"), "+io");
+    enabled
 }
 
-/// What runtimes make of the shares they are told, so that a sandbox from the pool weighs as much as one made for its size:
+/// The runtimes' conversion of shares, so that a sandbox from the pool has the same weight as one made for its size:
 /// 2 to 262,144 become 1 to 10,000.
 fn weight(cpu: u32) -> u64 {
     1 + (shares(cpu).clamp(FEWEST_SHARES, MOST_SHARES) - FEWEST_SHARES) * 9_999

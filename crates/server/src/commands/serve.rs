@@ -20,6 +20,7 @@ use net::Network;
 use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 
+use crate::app::lxcfs::{Source, Supervisor};
 use crate::app::{Pool, images_lock, make_private_dir, open_engine, open_images, server_scope};
 use crate::cli::ServeArguments;
 use crate::config::Config;
@@ -59,6 +60,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
             }
         }
     }
+    let lxcfs = Supervisor::start(&Source::of(config, &config.run_dir)?);
     let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
     let network = opened.network;
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
@@ -89,7 +91,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         // A key that is revoked while the last requests are served is refused until the end.
         served.cancel();
         service.images.close().await;
-        leave(&service.engine, network.as_ref()).await;
+        leave(&service.engine, network.as_ref(), lxcfs).await;
         tending.await.context("the task that tends keys and limits")
     };
     tokio::select! {
@@ -101,10 +103,17 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
 }
 
 /// Sandboxes that live on keep what lets them through, and above all what does not. Where none does, nothing of it stays.
-async fn leave(engine: &Engine, network: &dyn Network) {
+async fn leave(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervisor>) {
     let living = engine.living();
     engine.shutdown().await;
     network.close().await;
+    if let Some(lxcfs) = lxcfs {
+        // Ends within a moment: the supervisor looks for its stop five times a second.
+        let stopped = tokio::task::spawn_blocking(move || lxcfs.stop(living)).await;
+        if let Err(error) = stopped {
+            tracing::warn!(%error, "the supervisor of lxcfs panicked");
+        }
+    }
     if living == 0
         && let Err(error) = network.retire().await
     {

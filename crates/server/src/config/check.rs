@@ -82,6 +82,9 @@ impl Config {
 
     fn check_runtime(&self) -> Result<()> {
         within("runtime.pids_max", self.runtime.pids_max.into(), 16, 4_000_000)?;
+        within("runtime.disk_read_mb_per_s", self.runtime.disk_read_mb_per_s.into(), 0, 1_000_000)?;
+        within("runtime.disk_write_mb_per_s", self.runtime.disk_write_mb_per_s.into(), 0, 1_000_000)?;
+        within("runtime.disk_iops", self.runtime.disk_iops.into(), 0, 10_000_000)?;
         within("runtime.uid_base", self.runtime.uid_base.into(), 65_536, 0xFFFE_0000)?;
         let room = u64::from(u32::MAX - self.runtime.uid_base) / 65_536;
         within("runtime.uid_slots", self.runtime.uid_slots.into(), 1, room)?;

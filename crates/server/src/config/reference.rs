@@ -154,7 +154,7 @@ const TABLES: [Table; 13] = [
     },
     Table {
         name: "runtime",
-        about: "The walls.",
+        about: "The isolation backend.",
         rows: &[
             (
                 "path",
@@ -184,9 +184,24 @@ const TABLES: [Table; 13] = [
             ),
             ("pids_max", "count, 16 to 4000000", "Processes and threads of one sandbox."),
             (
+                "disk_read_mb_per_s",
+                "MB a second, 0 to 1000000",
+                "Limit of what one sandbox reads from its disk. `0`: none. See [operations.md](operations.md#disk-rates).",
+            ),
+            (
+                "disk_write_mb_per_s",
+                "MB a second, 0 to 1000000",
+                "Limit of what one sandbox writes to its disk. `0`: none.",
+            ),
+            (
+                "disk_iops",
+                "requests a second, 0 to 10000000",
+                "Limit of one sandbox's reads, and of its writes. `0`: none.",
+            ),
+            (
                 "lxcfs",
                 "`\"auto\"`, `\"off\"` or directory",
-                "A running lxcfs shows programs inside the sandbox's own memory and processors.",
+                "Shows programs inside the sandbox's own memory and processors. `\"auto\"` uses the lxcfs of the host or starts one; a directory is where one is mounted.",
             ),
         ],
         free: None,

@@ -142,7 +142,7 @@ pub struct Capacity {
     pub overcommit_disk: f64,
 }
 
-/// The walls.
+/// The isolation backend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Runtime {
@@ -160,7 +160,11 @@ pub struct Runtime {
     pub uid_slots: u32,
     /// Processes and threads of one sandbox.
     pub pids_max: u32,
-    /// A running lxcfs gives sandboxes their own memory figures: "auto", "off", or its directory.
+    /// Rate limits of each sandbox's disk; 0 is no limit.
+    pub disk_read_mb_per_s: u32,
+    pub disk_write_mb_per_s: u32,
+    pub disk_iops: u32,
+    /// "auto" uses the host's lxcfs or starts one, "off" uses none; or the directory of a running one.
     pub lxcfs: String,
 }
 
@@ -298,6 +302,9 @@ impl Default for Runtime {
             uid_base: 0x7000_0000,
             uid_slots: 3_840,
             pids_max: 1_024,
+            disk_read_mb_per_s: 0,
+            disk_write_mb_per_s: 0,
+            disk_iops: 0,
             lxcfs: "auto".to_owned(),
         }
     }

@@ -1,4 +1,4 @@
-//! What can be seen without trying.
+//! Checks that only look.
 
 use std::fs;
 use std::path::Path;
@@ -7,47 +7,51 @@ use std::process::Command;
 use driver_oci::{Flavour, Settings};
 use rustix::process::{Resource, getrlimit};
 
-use super::Finding;
-use crate::app::{agent, find_program, runtime, total_memory_mb};
+use super::{Finding, runc};
+use crate::app::{agent, find_program, lxcfs, runtime, total_memory_mb};
 use crate::config::Config;
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
-/// Processes of a host with a few hundred busy sandboxes.
+/// Enough for a few hundred busy sandboxes.
 const PIDS_WISHED: u64 = 100_000;
 const FILES_WISHED: u64 = 8_192;
 const DISK_WISHED_MB: u64 = 10_240;
 
 pub fn all(config: &Config) -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         root(),
         kernel(),
         cgroups(),
         namespaces(),
         loop_devices(),
         runtime_program(config),
-        second_wall(),
+        gvisor(),
         agent_program(config),
         tool("mkfs.ext4", "disks of sandboxes", "apt-get install e2fsprogs", Finding::bad),
         tool(
             "mmdebstrap",
-            "stand-ins for images that no registry gives",
+            "substitutes for images that cannot be pulled",
             "apt-get install mmdebstrap",
             Finding::fair,
         ),
-        tool("npm", "Node in the stand-in for node:22", "apt-get install npm", Finding::fair),
+        tool("npm", "Node in the substitute for node:22", "apt-get install npm", Finding::fair),
         memory(),
         disk(config),
         processes(),
         open_files(),
-        lxcfs(),
-    ]
+        lxcfs(config),
+    ];
+    if let Ok(path) = runtime(config) {
+        findings.extend(runc::finding(&path, &version(&path)));
+    }
+    findings
 }
 
 fn root() -> Finding {
     if rustix::process::geteuid().is_root() {
         Finding::good("user", "root")
     } else {
-        Finding::bad("user", "not root", "run as root: namespaces with user ids of their own need it")
+        Finding::bad("user", "not root", "run as root: id maps of user namespaces need it")
     }
 }
 
@@ -122,8 +126,8 @@ fn runtime_program(config: &Config) -> Finding {
     }
 }
 
-/// gVisor beside a native runtime is a choice, not a need.
-fn second_wall() -> Finding {
+/// gVisor beside a native runtime is optional.
+fn gvisor() -> Finding {
     match find_program("runsc") {
         Some(path) if Settings::flavour_of(&path) == Flavour::Gvisor => {
             Finding::good("gVisor", format!("{} ({})", path.display(), version(&path)))
@@ -131,7 +135,7 @@ fn second_wall() -> Finding {
         _ => Finding::fair(
             "gVisor",
             "none",
-            "apt-get install runsc, if you want a kernel of its own around sandboxes",
+            "optional: apt-get install runsc isolates sandboxes by a kernel in user space",
         ),
     }
 }
@@ -157,7 +161,7 @@ fn tool(
 ) -> Finding {
     match find_program(name) {
         Some(path) => Finding::good(name, path.display().to_string()),
-        None => lacking(name, format!("not installed; it makes {what_for}"), remedy.to_owned()),
+        None => lacking(name, format!("not installed; needed for {what_for}"), remedy.to_owned()),
     }
 }
 
@@ -169,15 +173,15 @@ fn memory() -> Finding {
 }
 
 fn disk(config: &Config) -> Finding {
-    // The directory may not be there before the first start; its nearest ancestor tells as well.
+    // The directory may not exist before the first start; its nearest ancestor is on the same disk.
     let Some(dir) = config.data_dir.ancestors().find(|dir| dir.exists()) else {
-        return Finding::bad("disk", "no such place", "set data_dir");
+        return Finding::bad("disk", "no such directory", "set data_dir");
     };
     let Ok(disk) = rustix::fs::statvfs(dir) else {
         return Finding::bad(
             "disk",
-            format!("cannot look at {}", dir.display()),
-            "set data_dir to a readable place",
+            format!("cannot read {}", dir.display()),
+            "set data_dir to a readable directory",
         );
     };
     let free_mb = disk.f_bavail.saturating_mul(disk.f_frsize) >> 20;
@@ -185,7 +189,7 @@ fn disk(config: &Config) -> Finding {
     if free_mb >= DISK_WISHED_MB {
         Finding::good("disk", found)
     } else {
-        Finding::fair("disk", found, format!("have {DISK_WISHED_MB} MB or more for images and disks"))
+        Finding::fair("disk", found, format!("free {DISK_WISHED_MB} MB or more for images and disks"))
     }
 }
 
@@ -216,13 +220,23 @@ fn open_files() -> Finding {
     }
 }
 
-fn lxcfs() -> Finding {
-    let dir = Path::new("/var/lib/lxcfs/proc/meminfo");
-    if fs::read(dir).is_ok_and(|text| !text.is_empty()) {
-        Finding::good("lxcfs", "running: sandboxes see their own memory figures")
-    } else {
-        let remedy = "apt-get install lxcfs and start it, if programs inside should see the sandbox's memory";
-        Finding::fair("lxcfs", "not running: /proc/meminfo inside shows the host's", remedy)
+fn lxcfs(config: &Config) -> Finding {
+    const WHAT: &str = "lxcfs";
+    match lxcfs::Source::of(config, &config.run_dir) {
+        Ok(lxcfs::Source::Host(dir)) => Finding::good(
+            WHAT,
+            format!("runs at {}: sandboxes see their own memory and processors", dir.display()),
+        ),
+        Ok(lxcfs::Source::Own(_)) => Finding::good(
+            WHAT,
+            "installed; sandboxd starts it: sandboxes see their own memory and processors",
+        ),
+        Ok(lxcfs::Source::None { reason }) => Finding::fair(
+            WHAT,
+            format!("not used, sandboxes see the host's memory and processors: {reason}"),
+            "apt-get install lxcfs, and set runtime.lxcfs to \"auto\"",
+        ),
+        Err(error) => Finding::bad(WHAT, format!("{error:#}"), "set runtime.lxcfs to \"auto\""),
     }
 }
 

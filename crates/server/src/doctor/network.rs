@@ -1,4 +1,4 @@
-//! What the network of sandboxes needs of this host.
+//! Checks of the network of sandboxes.
 
 use driver_oci::{Flavour, Settings};
 use net::FactState;
@@ -12,13 +12,11 @@ const WHAT: &str = "network";
 pub fn all(config: &Config) -> Vec<Finding> {
     let flavour = app::runtime(config).map_or(Flavour::Native, |path| Settings::flavour_of(&path));
     if let Some(reason) = network::why_none(config, flavour) {
-        let found = format!("sandboxes have their loopback alone: {reason}");
+        let found = format!("sandboxes have only a loopback interface: {reason}");
         return vec![match flavour {
-            Flavour::Gvisor => Finding::fair(
-                WHAT,
-                found,
-                "set runtime.path to runc or crun, if sandboxes are to reach anything",
-            ),
+            Flavour::Gvisor => {
+                Finding::fair(WHAT, found, "set runtime.path to runc or crun to give sandboxes a network")
+            }
             Flavour::Native => Finding::good(WHAT, found),
         }];
     }
@@ -28,7 +26,7 @@ pub fn all(config: &Config) -> Vec<Finding> {
             return vec![Finding::bad(
                 WHAT,
                 format!("{error:#}"),
-                "mend the table [egress] of the configuration",
+                "correct the table [egress] of the configuration",
             )];
         }
     };

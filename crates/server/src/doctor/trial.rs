@@ -1,4 +1,4 @@
-//! What has to be tried: a disk, an id map and an overlay, as for a sandbox.
+//! A trial of what cannot be seen: a disk, an id map and an overlay, as for a sandbox.
 
 use driver_oci::try_file_systems;
 
@@ -11,17 +11,19 @@ pub fn file_systems(config: &Config) -> Finding {
     let tried = std::fs::create_dir_all(&dir)
         .map_err(|error| error.to_string())
         .and_then(|()| try_file_systems(&dir, config.runtime.uid_base).map_err(|error| error.to_string()));
-    // A directory that cannot be removed holds nothing that matters and is named in the next report.
+    // A directory that cannot be removed is reported, and needed by nothing.
     let cleared = std::fs::remove_dir_all(&dir);
     match (tried, cleared) {
-        (Ok(()), Ok(())) => Finding::good(WHAT, "a disk, an id-mapped layer and an overlay over both work"),
-        (Ok(()), Err(error)) => {
-            Finding::fair(WHAT, format!("work, but {} stays: {error}", dir.display()), "remove it")
-        }
+        (Ok(()), Ok(())) => Finding::good(WHAT, "disk, id-mapped layer and overlay work"),
+        (Ok(()), Err(error)) => Finding::fair(
+            WHAT,
+            format!("work, but {} cannot be removed: {error}", dir.display()),
+            "remove it",
+        ),
         (Err(error), _) => Finding::bad(
             WHAT,
             error,
-            "check that ext4, overlay and id-mapped mounts are in this kernel, and data_dir is not on one that forbids them",
+            "check that the kernel has ext4, overlay and id-mapped mounts, and that the file system of data_dir allows them",
         ),
     }
 }

@@ -1,5 +1,5 @@
-//! The loop's part in commands that outlive their link, and in terminals: what the host asks of them. `serve` calls it with each
-//! request; all else is as with any command.
+//! Requests about detached commands, which outlive their link, and about terminals. Called by `serve`. Everything else about them
+//! is as for any command.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use crate::agent::Agent;
 use crate::terminal;
 
 impl Agent {
-    /// Starts a command that outlives the link.
-    pub(crate) fn keep(&mut self, op: u64, spec: &ExecSpec<'_>, size: Option<TerminalSize>) {
+    /// Starts a detached command.
+    pub(crate) fn exec_detached(&mut self, op: u64, spec: &ExecSpec<'_>, size: Option<TerminalSize>) {
         if !self.has_exec_room(op) {
             return;
         }
@@ -22,35 +22,35 @@ impl Agent {
         if self.begin(op, spawned, started, KEPT_WINDOW)
             && let Some(exec) = self.ops.exec_of(op)
         {
-            exec.keep();
+            exec.detach();
         }
     }
 
-    /// This link goes on with a command that another one began.
-    pub(crate) fn take(&mut self, op: u64, positions: [u64; 2]) {
-        let Some(exec) = self.ops.exec_of(op).filter(|exec| exec.is_kept()) else {
+    /// Attaches this link to a detached command of an earlier link.
+    pub(crate) fn attach(&mut self, op: u64, positions: [u64; 2]) {
+        let Some(exec) = self.ops.exec_of(op).filter(|exec| exec.is_detached()) else {
             return self.refuse(op, RefusalKind::UnknownOp, "there is no such command");
         };
         let serial = exec.serial;
-        if exec.take(positions, &mut self.link.out) {
+        if exec.attach(positions, &mut self.link.out) {
             self.wake(serial);
         } else {
-            self.refuse(op, RefusalKind::Failed, "that place in the command's output is gone");
+            self.refuse(op, RefusalKind::Failed, "the output from that position on is not available");
         }
     }
 
     pub(crate) fn resize(&mut self, op: u64, size: TerminalSize) {
         if let Some(master) = self.ops.exec_of(op).and_then(|exec| exec.terminal()) {
-            // A terminal that hangs up in this moment has no size.
+            // Fails only if the terminal hangs up at this moment.
             let _ = terminal::resize(master, size);
         }
     }
 
-    /// What is kept of a command is not wanted any more.
-    pub(crate) fn forget(&mut self, op: u64) {
+    /// Releases a detached command: its result is no longer needed.
+    pub(crate) fn release(&mut self, op: u64) {
         let Some(exec) = self.ops.exec_of(op) else { return };
         let serial = exec.serial;
-        if exec.forget() {
+        if exec.release() {
             self.ops.remove(serial);
         } else {
             self.settle(serial);

@@ -34,14 +34,14 @@ pub struct Outcome {
 impl Outcome {
     /// The last reply of an errand that was done.
     pub fn done(self) -> Told {
-        assert_eq!(self.exit, Exit::Code(0), "{:?}", self.told);
-        self.told.last().expect("nothing was said").clone()
+        assert_eq!(self.exit, Exit::Code(0), "{:?}", self.reported_ends);
+        self.reported_ends.last().expect("nothing was said").clone()
     }
 
     /// Why it was not done.
     pub fn failed(self) -> (FileErrorKind, String) {
-        assert_eq!(self.exit, Exit::Code(1), "{:?}", self.told);
-        match self.told.into_iter().next_back() {
+        assert_eq!(self.exit, Exit::Code(1), "{:?}", self.reported_ends);
+        match self.reported_ends.into_iter().next_back() {
             Some(Told::Failed(kind, message)) => (kind, message),
             other => panic!("no fault: {other:?}"),
         }

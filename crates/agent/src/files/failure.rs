@@ -1,4 +1,4 @@
-//! Why an errand was not done, in words for the client. Made everywhere in `files`, said by its entry.
+//! Errors of file operations, with messages for the client. Made everywhere in `files`, reported by its entry point.
 
 use guest_proto::FileErrorKind;
 use rustix::io::Errno;
@@ -6,23 +6,23 @@ use rustix::io::Errno;
 /// Characters of a path that a message shows.
 const SHOWN: usize = 512;
 
-/// Why it was not done.
+/// Why an operation failed.
 #[derive(Debug)]
-pub enum Fault {
-    Told {
+pub enum FileFailure {
+    Reported {
         kind: FileErrorKind,
         message: String,
     },
-    /// Nobody listens any more.
-    Gone,
+    /// It cannot be reported: the host has closed the output, or content has been sent already.
+    Unreportable,
 }
 
-impl Fault {
+impl FileFailure {
     pub fn new(kind: FileErrorKind, message: impl Into<String>) -> Self {
-        Self::Told { kind, message: message.into() }
+        Self::Reported { kind, message: message.into() }
     }
 
-    /// What the kernel said when something was done with a path.
+    /// The error for an errno of a call with a path.
     pub fn of(errno: Errno, path: &[u8]) -> Self {
         let path = shown(path);
         let (kind, message) = match errno {
@@ -47,7 +47,7 @@ impl Fault {
             }
             _ => (FileErrorKind::Failed, format!("'{path}': {}", text(errno))),
         };
-        Self::Told { kind, message }
+        Self::Reported { kind, message }
     }
 
     /// For `map_err`.
@@ -66,7 +66,7 @@ pub fn shown(path: &[u8]) -> String {
     shown
 }
 
-/// The kernel's words, without the number.
+/// The kernel's message, without the number.
 fn text(errno: Errno) -> String {
     let text = errno.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -1,28 +1,28 @@
-//! The loop's part in errands: to start one, and to end one that nobody waits for and that does not end by itself.
+//! Requests for file operations: starts them, and kills abandoned ones that do not end. Called by `serve` and the loop.
 
 use std::time::Instant;
 
 use guest_proto::{FileRequest, RefusalKind, ToHost};
 
 use crate::agent::Agent;
-use crate::errand;
 use crate::exec::Exec;
+use crate::file_op;
 
 impl Agent {
-    /// Starts an errand; from then on it is driven as a command.
-    pub(crate) fn errand(&mut self, op: u64, request: &FileRequest<'_>, window: u32) {
-        let most = errand::MOST;
-        if self.ops.errands() >= most || !self.ops.exec_room() {
+    /// Starts a file operation; from then on the loop handles it like a command.
+    pub(crate) fn start_file_op(&mut self, op: u64, request: &FileRequest<'_>, window: u32) {
+        let most = file_op::MAX_FILE_OPS;
+        if self.ops.file_ops() >= most || !self.ops.exec_room() {
             let message = format!("{most} operations on files are under way, the most there may be");
             return self.refuse(op, RefusalKind::TooMany, &message);
         }
         let started = Instant::now();
-        let spawned = match errand::start(request, self.spawner.caps()) {
+        let spawned = match file_op::start(request, self.spawner.caps()) {
             Ok(spawned) => spawned,
             Err((kind, message)) => return self.refuse(op, kind, &message),
         };
         let pid = spawned.pid;
-        let stdin = if spawned.stdin.is_some() { errand::WINDOW } else { 0 };
+        let stdin = if spawned.stdin.is_some() { file_op::WINDOW } else { 0 };
         let serial = self.serial();
         match Exec::new(op, serial, spawned, started, window, &self.poll) {
             Ok(exec) => {
@@ -30,18 +30,20 @@ impl Agent {
                 let pid = pid.as_raw_nonzero().get().unsigned_abs();
                 self.link.out.message(&ToHost::Started { op, pid, window: stdin });
             }
-            // Its pipes are gone, and so will it be. It is collected as an orphan.
-            Err(errno) => self.refuse(op, RefusalKind::Failed, &format!("cannot watch an errand: {errno}")),
+            // Its pipes are closed, so it ends; the reaper collects it as an orphan.
+            Err(errno) => {
+                self.refuse(op, RefusalKind::Failed, &format!("cannot watch a file operation: {errno}"))
+            }
         }
     }
 
-    /// Kills the errands whose time to tidy up is over, and closes the terminals whose time to linger is.
-    pub(crate) fn end_errands(&mut self) {
+    /// Kills abandoned file operations whose grace period is over, and closes terminals whose waiting time is over.
+    pub(crate) fn end_file_ops(&mut self) {
         let now = Instant::now();
         let mut lingered = Vec::new();
         for exec in self.ops.execs().filter(|exec| exec.ends_at.is_some_and(|at| at <= now)) {
             if exec.time_is_over() {
-                // It may have ended in this moment; it is not collected yet, so its number is nobody else's.
+                // It may have ended just now; it is not collected yet, so its pid is not reused.
                 let _ = rustix::process::kill_process(exec.pid, rustix::process::Signal::KILL);
             } else {
                 lingered.push(exec.serial);

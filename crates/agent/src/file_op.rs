@@ -1,10 +1,10 @@
-//! Errands among files: a child of the agent's own that does one operation and ends. Started by `serve`, driven from then on as
-//! a command whose program is [`files`].
+//! File operations: each runs in a forked child of the agent. Started by `file_requests`; from then on the loop handles it like
+//! a command. The child runs [`files`].
 //!
-//! A child, because files can be slow, endless or stuck, and the loop never waits. It is a plain `fork`: nothing of the image is
-//! run, so that it works in any, and there is one thread, so that all memory is whole. It has the rights of a command.
+//! A child, because files can be slow, endless or stuck, and the loop never blocks. It is a plain `fork`: no program of the image is
+//! needed, and since there is one thread its memory is consistent. It has the rights of a command.
 //!
-//! It ends by itself when its host goes away, because its pipes do; what it had half made it takes away then.
+//! When the host disconnects, its pipes are closed; it then removes what is incomplete and ends.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,20 +20,20 @@ use crate::caps::CapPlan;
 use crate::files;
 use crate::spawn::{Kind, Refusal, Spawned, prefer_me_when_memory_ends};
 
-/// Errands at a time.
-pub const MOST: usize = 16;
-/// What the host may feed before it is taken. All errands' together fit into what a host leaves unsent.
+/// Most file operations at a time.
+pub const MAX_FILE_OPS: usize = 16;
+/// Bytes the host may send before they are read. Those of all operations fit into the host's send buffer.
 pub const WINDOW: u32 = 512 * 1024;
-/// How long an errand that nobody waits for may tidy up.
+/// How long an abandoned file operation may take to clean up.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// Room in its pipes; where it is not permitted they are smaller.
+/// Capacity of its pipes, where that is permitted.
 const PIPE: usize = 1024 * 1024;
 
-/// Starts an errand.
+/// Starts a file operation.
 pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refusal> {
     let failed = |step: &'static str| move |errno| (RefusalKind::Failed, format!("cannot {step}: {errno}"));
     let output = pipe().map_err(failed("make a pipe"))?;
-    let input = if files::is_fed(request) { Some(pipe().map_err(failed("make a pipe"))?) } else { None };
+    let input = if files::has_upload(request) { Some(pipe().map_err(failed("make a pipe"))?) } else { None };
     let nonblocking = |fd: &OwnedFd| rustix::io::ioctl_fionbio(fd, true).map_err(failed("set up a pipe"));
     nonblocking(&output.0)?;
     if let Some((_, writer)) = &input {
@@ -55,7 +55,7 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
         pid => match Pid::from_raw(pid.max(0)) {
             Some(pid) => {
                 let stdin = input.map(|(_, writer)| writer);
-                Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind: Kind::Errand })
+                Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind: Kind::FileOp })
             }
             None => Err((RefusalKind::Failed, format!("cannot make a process: {}", last_error()))),
         },
@@ -64,15 +64,15 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    // Only for speed.
+    // For speed only: a failure does not matter.
     let _ = rustix::pipe::fcntl_setpipe_size(&pipe.0, PIPE);
     Ok(pipe)
 }
 
-/// The child's whole life; its exit code.
+/// Runs the child; returns its exit code.
 fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout: c_int) -> c_int {
-    // What the agent itself was started with, such as its log, is the host's. Held here it would be a file like others, as
-    // `/proc/self/fd/2`: in its place are the ends of a pipe that nobody else has.
+    // The agent's own stderr is a log file on the host. In the child a file operation could open it as
+    // `/proc/self/fd/2`, so the ends of a new pipe take its place.
     let Ok((nothing, nobody)) = pipe() else { return 1 };
     let stdin = stdin.unwrap_or_else(|| nothing.as_raw_fd());
     for (from, to) in [(stdin, 0), (stdout, 1), (nobody.as_raw_fd(), 2)] {
@@ -83,7 +83,7 @@ fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout
             return 1;
         }
     }
-    // The link, the door and the pipes of commands are the agent's: held open here they would not end there.
+    // The link, the connector and the pipes of commands must not stay open here, or their peers would not see their end.
     boot::close_others(None);
     prefer_me_when_memory_ends();
     let ready = rustix::process::setsid().map(drop).and_then(|()| caps.drop_rest());
@@ -92,7 +92,7 @@ fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout
     }
     let mut open_files = rustix::process::getrlimit(Resource::Nofile);
     open_files.current = open_files.maximum;
-    // With fewer it gets along too, but in deep archives.
+    // Only deep archives need more than the soft limit.
     let _ = rustix::process::setrlimit(Resource::Nofile, open_files);
     c_int::from(!files::run(request))
 }

@@ -1,32 +1,32 @@
-//! What an errand is fed, on descriptor 0, in pieces whose form is the protocol's. Used by `write` and `archive`.
+//! Reads an upload from descriptor 0, in the pieces of the protocol. Used by `write` and `archive`.
 //!
-//! The end of the pipe before the last piece is no end: whoever fed it went away, and nothing may come of it.
+//! An end of the pipe before the last piece means that the sender has gone: the operation fails.
 
 use guest_proto::{FileErrorKind, MAX_PIECE};
 use rustix::io::Errno;
 
-use super::fault::Fault;
+use super::failure::FileFailure;
 
 const ROOM: usize = 256 * 1024;
 const PREFIX: usize = 4;
 
-/// The way in.
-pub struct Feed {
+/// The upload of a file operation.
+pub struct Upload {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes of the piece under way that were not taken.
+    /// Unread bytes of the current piece.
     left: usize,
     is_over: bool,
 }
 
-impl Feed {
+impl Upload {
     pub fn new() -> Self {
         Self { buffer: vec![0; ROOM], start: 0, end: 0, left: 0, is_over: false }
     }
 
-    /// What there is, at least a byte; nothing when all was fed.
-    pub fn next(&mut self) -> Result<&[u8], Fault> {
+    /// The available bytes, at least one; empty at the end of the upload.
+    pub fn next(&mut self) -> Result<&[u8], FileFailure> {
         if self.left == 0 && !self.is_over {
             while self.end - self.start < PREFIX {
                 self.read()?;
@@ -37,7 +37,7 @@ impl Feed {
             self.left = u32::from_le_bytes(length) as usize;
             self.is_over = self.left == 0;
             if self.left > MAX_PIECE {
-                return Err(Fault::new(FileErrorKind::Failed, "a piece is longer than it may be"));
+                return Err(FileFailure::new(FileErrorKind::Failed, "a piece is longer than it may be"));
             }
         }
         if self.left > 0 && self.start == self.end {
@@ -47,14 +47,14 @@ impl Feed {
         Ok(&self.buffer[self.start..self.start + there])
     }
 
-    /// So much of it was used.
+    /// Marks this many bytes as read.
     pub fn used(&mut self, bytes: usize) {
         let bytes = bytes.min(self.left);
         self.start += bytes;
         self.left -= bytes;
     }
 
-    fn read(&mut self) -> Result<(), Fault> {
+    fn read(&mut self) -> Result<(), FileFailure> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.buffer.len() {
@@ -72,6 +72,6 @@ impl Feed {
                 Err(_) => break,
             }
         }
-        Err(Fault::new(FileErrorKind::Interrupted, "the upload ended before it was complete"))
+        Err(FileFailure::new(FileErrorKind::Interrupted, "the upload ended before it was complete"))
     }
 }

@@ -1,27 +1,27 @@
-//! What was sent of a kept command's output and not acknowledged. `exec` puts in what goes out, and takes out what the host has.
+//! Output of a detached command that was sent and is not acknowledged, for a later link. Filled and drained by `exec`.
 //!
-//! Never more than the window of the channel: nothing is sent without a grant, and each grant but the first acknowledges as
+//! Never larger than the window of the channel: nothing is sent without a grant, and each grant but the first acknowledges as
 //! many bytes.
 
 use std::collections::VecDeque;
 
 use guest_proto::ProtoError;
 
-/// One channel's.
+/// The unacknowledged output of one channel.
 #[derive(Default)]
-pub struct Kept {
+pub struct ReplayBuffer {
     bytes: VecDeque<u8>,
-    /// Bytes of the channel before the first that is kept.
+    /// Position of the first byte in the channel.
     start: u64,
 }
 
-impl Kept {
-    /// What goes out now.
+impl ReplayBuffer {
+    /// Adds bytes that are sent now.
     pub fn sent(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
-    /// The host has so many bytes more.
+    /// The host has received this many bytes more.
     pub fn acknowledged(&mut self, bytes: u32) -> Result<(), ProtoError> {
         let bytes = bytes as usize;
         if bytes > self.bytes.len() {
@@ -32,8 +32,8 @@ impl Kept {
         Ok(())
     }
 
-    /// The host has so many bytes in all. False if what follows them is not here.
-    pub fn goes_on_at(&mut self, position: u64) -> bool {
+    /// The host has received this many bytes in all. False if the following ones are not buffered.
+    pub fn resume_at(&mut self, position: u64) -> bool {
         let Some(had) = position.checked_sub(self.start).and_then(|had| usize::try_from(had).ok()) else {
             return false;
         };
@@ -44,7 +44,7 @@ impl Kept {
         true
     }
 
-    /// All of it, in pieces.
+    /// The buffered bytes, in two slices.
     pub fn pieces(&self) -> [&[u8]; 2] {
         let (first, second) = self.bytes.as_slices();
         [first, second]
@@ -58,7 +58,7 @@ impl Kept {
         self.bytes.drain(..bytes);
         self.start += bytes as u64;
         if self.bytes.is_empty() {
-            // An idle agent holds no memory for it.
+            // Free the memory while the command is idle.
             self.bytes = VecDeque::new();
         }
     }
@@ -68,31 +68,31 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn all(kept: &Kept) -> Vec<u8> {
-        kept.pieces().concat()
+    fn all(buffer: &ReplayBuffer) -> Vec<u8> {
+        buffer.pieces().concat()
     }
 
     #[test]
     fn what_is_acknowledged_goes_and_the_rest_comes_again() {
-        let mut kept = Kept::default();
-        kept.sent(b"abcdef");
-        kept.acknowledged(2).unwrap();
-        assert_eq!(all(&kept), b"cdef");
-        assert!(kept.goes_on_at(3) && all(&kept) == b"def");
-        assert!(kept.goes_on_at(3) && kept.len() == 3);
-        kept.sent(b"g");
-        assert!(kept.goes_on_at(7) && kept.len() == 0);
+        let mut buffer = ReplayBuffer::default();
+        buffer.sent(b"abcdef");
+        buffer.acknowledged(2).unwrap();
+        assert_eq!(all(&buffer), b"cdef");
+        assert!(buffer.resume_at(3) && all(&buffer) == b"def");
+        assert!(buffer.resume_at(3) && buffer.len() == 3);
+        buffer.sent(b"g");
+        assert!(buffer.resume_at(7) && buffer.len() == 0);
     }
 
     #[test]
     fn a_place_that_is_gone_or_still_to_come_is_none() {
-        let mut kept = Kept::default();
-        kept.sent(b"abc");
-        kept.acknowledged(1).unwrap();
+        let mut buffer = ReplayBuffer::default();
+        buffer.sent(b"abc");
+        buffer.acknowledged(1).unwrap();
         for position in [0, 4, u64::MAX] {
-            assert!(!kept.goes_on_at(position), "{position}");
+            assert!(!buffer.resume_at(position), "{position}");
         }
-        assert!(matches!(kept.acknowledged(3), Err(ProtoError::Credit { allowed: 2, .. })));
-        assert_eq!(all(&kept), b"bc");
+        assert!(matches!(buffer.acknowledged(3), Err(ProtoError::Credit { allowed: 2, .. })));
+        assert_eq!(all(&buffer), b"bc");
     }
 }

@@ -1,7 +1,7 @@
-//! Where the link to the host comes from: connections accepted from an inherited socket, or made outwards again and
-//! again. The loop asks [`Door::take`] whenever the door stirs or its time has come.
+//! Makes the link to the host: accepts connections on an inherited socket, or connects to the host, with retries.
+//! The loop calls [`Connector::take`] at each event of the connector and when its timer expires.
 //!
-//! Nothing here ends the agent: without a host it waits for one.
+//! No failure here ends the agent: without a host it waits for one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::error::BootError;
 use crate::poll::{Interest, Poll, Role, Token};
 
-/// First and longest pause between two attempts to connect.
+/// Shortest and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The way to the host.
-pub enum Door {
-    /// The host connects; its newest connection counts.
+pub enum Connector {
+    /// The host connects; the newest connection replaces the former.
     Listen(OwnedFd),
-    /// The agent connects, and says the token before anything else.
+    /// The agent connects, and first sends the token.
     Connect { address: PathBuf, token: [u8; TOKEN_LEN], pause: Duration, next: Option<Instant> },
 }
 
-impl Door {
-    /// A door on a listening Unix stream socket.
+impl Connector {
+    /// Accepts connections on a listening Unix stream socket.
     pub fn listen(socket: OwnedFd) -> Result<Self, BootError> {
         let check = |errno| BootError::Step { step: "use --listen-fd, which is no listening socket", errno };
         if !rustix::net::sockopt::socket_acceptconn(&socket).map_err(check)? {
@@ -38,22 +38,22 @@ impl Door {
         Ok(Self::Listen(socket))
     }
 
-    /// A door that connects to a Unix socket.
+    /// Connects to a Unix socket.
     pub fn connect(address: PathBuf, token: [u8; TOKEN_LEN]) -> Self {
         Self::Connect { address, token, pause: PAUSE_MIN, next: Some(Instant::now()) }
     }
 
-    /// Lets the poll tell when there is somebody.
+    /// Registers for events of new connections.
     pub fn register(&self, poll: &Poll) -> Result<(), Errno> {
         match self {
             Self::Listen(socket) => {
-                poll.add(socket, Token { serial: 0, role: Role::Door }, Interest::LevelRead)
+                poll.add(socket, Token { serial: 0, role: Role::Connector }, Interest::LevelRead)
             }
             Self::Connect { .. } => Ok(()),
         }
     }
 
-    /// When to call [`Door::take`] without an event.
+    /// The next time to call [`Connector::take`] without an event.
     pub fn next(&self) -> Option<Instant> {
         match self {
             Self::Listen(_) => None,
@@ -61,7 +61,7 @@ impl Door {
         }
     }
 
-    /// A new connection and what to send on it first, if there is one now. It does not block.
+    /// A new connection and the bytes to send on it first, if there is one. Does not block.
     pub fn take(&mut self, now: Instant) -> Option<(OwnedFd, Vec<u8>)> {
         match self {
             Self::Listen(socket) => {
@@ -84,7 +84,7 @@ impl Door {
         }
     }
 
-    /// The host has answered on the connection: the next one may be tried soon.
+    /// The host has answered: resets the pause.
     pub fn proved(&mut self) {
         if let Self::Connect { pause, .. } = self {
             *pause = PAUSE_MIN;
@@ -103,7 +103,7 @@ impl Door {
 fn dial_out(address: &PathBuf) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // On a Unix socket this is done at once or not at all: a full queue says EAGAIN, which is a failure like others.
+    // A Unix socket connects at once or fails: a full queue gives EAGAIN.
     rustix::net::connect(&socket, &SocketAddrUnix::new(address)?)?;
     Ok(socket)
 }

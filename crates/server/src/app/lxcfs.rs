@@ -1,0 +1,317 @@
+//! The lxcfs that shows programs inside a sandbox the sandbox's own memory, processors and uptime. `serve` starts one where the host runs
+//! none, and restarts it when it ends; `app` and `doctor` ask where it is.
+//!
+//! ```text
+//! /var/lib/lxcfs answers ──> it is used; the host's service manager looks after it
+//! otherwise              ──> one of the daemon's own, mounted in its run directory:
+//!                            left running with the sandboxes when the daemon ends, taken over by the next daemon,
+//!                            ended by the last daemon when no sandbox is left
+//! ```
+//!
+//! Without an lxcfs sandboxes work and show the host's figures, so a failure here is logged and never fails the start. A sandbox that
+//! was made with an lxcfs that has ended since gets an error where it reads those figures; it does not block.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::find_program;
+use crate::config::Config;
+
+/// Where the packages of the distributions mount it.
+const SYSTEM: &str = "/var/lib/lxcfs";
+const PROGRAM: &str = "lxcfs";
+const DIR: &str = "lxcfs";
+const PID_FILE: &str = "lxcfs.pid";
+const LOG: &str = "lxcfs.log";
+/// It is mounted some 20 ms after its start.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// How soon a stop of the supervisor is noticed.
+const WATCH_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// One that lived shorter counts as another failure to start.
+const LIVED: Duration = Duration::from_secs(60);
+/// Mounts on top of one another that are removed at most.
+const STALE_MOUNTS: usize = 16;
+
+/// Where sandboxes get their figures from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The host's figures are shown.
+    None { reason: String },
+    /// One that somebody else runs.
+    Host(PathBuf),
+    /// One of the daemon's own.
+    Own(Own),
+}
+
+/// The lxcfs of the daemon's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    program: PathBuf,
+    run_dir: PathBuf,
+}
+
+impl Source {
+    /// What `runtime.lxcfs` and the host give.
+    pub fn of(config: &Config, run_dir: &Path) -> Result<Self> {
+        match config.runtime.lxcfs.as_str() {
+            "off" => Ok(Self::None { reason: "runtime.lxcfs is \"off\"".to_owned() }),
+            "auto" => Ok(Self::detect(run_dir)),
+            dir => {
+                ensure!(answers(Path::new(dir)), "runtime.lxcfs is '{dir}', where no lxcfs answers");
+                Ok(Self::Host(PathBuf::from(dir)))
+            }
+        }
+    }
+
+    fn detect(run_dir: &Path) -> Self {
+        if answers(Path::new(SYSTEM)) {
+            return Self::Host(PathBuf::from(SYSTEM));
+        }
+        let none = |reason: &str| Self::None { reason: reason.to_owned() };
+        match find_program(PROGRAM) {
+            None => none("lxcfs is not installed"),
+            Some(_) if !Path::new("/dev/fuse").exists() => none("there is no /dev/fuse"),
+            Some(program) => Self::Own(Own { program, run_dir: run_dir.to_owned() }),
+        }
+    }
+
+    /// The directory for the driver, which looks at each start of a sandbox whether it answers.
+    pub fn dir(&self) -> Option<PathBuf> {
+        match self {
+            Self::None { .. } => None,
+            Self::Host(dir) => Some(dir.clone()),
+            Self::Own(own) => Some(own.dir()),
+        }
+    }
+}
+
+fn answers(dir: &Path) -> bool {
+    fs::read(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty())
+}
+
+/// Keeps the daemon's own lxcfs running, on a thread of its own.
+#[derive(Debug)]
+pub struct Supervisor {
+    own: Own,
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Supervisor {
+    /// Takes over or starts the daemon's own lxcfs, if that is the source.
+    pub fn start(source: &Source) -> Option<Self> {
+        let own = match source {
+            Source::Own(own) => own.clone(),
+            Source::Host(_) => return None,
+            Source::None { reason } => {
+                tracing::warn!(reason, "sandboxes show the host's memory and processors");
+                return None;
+            }
+        };
+        let (stop, stopped) = mpsc::channel();
+        let first = own.take_over().or_else(|| own.start_logged());
+        let watched = own.clone();
+        let spawned = std::thread::Builder::new()
+            .name("lxcfs".to_owned())
+            .spawn(move || watch(&watched, first, &stopped));
+        match spawned {
+            Ok(thread) => Some(Self { own, stop, thread }),
+            Err(error) => {
+                tracing::warn!(%error, "lxcfs is not watched: no thread");
+                None
+            }
+        }
+    }
+
+    /// Ends the supervision. The lxcfs stays, for the sandboxes that live on, unless there are none.
+    pub fn stop(self, living_sandboxes: usize) {
+        // The thread may have ended already.
+        let _ = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::warn!("the thread that watches lxcfs panicked");
+        }
+        if living_sandboxes == 0
+            && let Err(error) = self.own.end()
+        {
+            tracing::warn!(%error, "lxcfs stays mounted");
+        }
+    }
+}
+
+/// A running lxcfs.
+struct Running {
+    /// Readable when the process has ended.
+    pidfd: OwnedFd,
+    /// None if a former daemon started it.
+    child: Option<Child>,
+    since: Instant,
+}
+
+impl Running {
+    /// Waits a moment; true if the process has ended.
+    fn has_ended(&mut self) -> bool {
+        let mut wait = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        if !matches!(poll(&mut wait, Some(&WATCH_EVERY)), Ok(1..)) {
+            return false;
+        }
+        if let Some(child) = &mut self.child {
+            // Takes it off the process table; how it ended is in its log.
+            let _ = child.wait();
+        }
+        true
+    }
+}
+
+fn watch(own: &Own, mut running: Option<Running>, stopped: &Receiver<()>) {
+    let mut pause = RETRY_MIN;
+    loop {
+        if let Some(process) = &mut running {
+            if process.has_ended() {
+                tracing::warn!(log = %own.path(LOG).display(), "lxcfs has ended; it is started again");
+                pause = if process.since.elapsed() > LIVED { RETRY_MIN } else { pause };
+                running = None;
+            } else if !matches!(stopped.try_recv(), Err(mpsc::TryRecvError::Empty)) {
+                return;
+            }
+            continue;
+        }
+        match stopped.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => running = own.start_logged(),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+impl Own {
+    fn dir(&self) -> PathBuf {
+        self.run_dir.join(DIR)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.run_dir.join(name)
+    }
+
+    /// The process that a former daemon left, if it is one and still mounted.
+    fn take_over(&self) -> Option<Running> {
+        let pid: i32 = fs::read_to_string(self.path(PID_FILE)).ok()?.trim().parse().ok()?;
+        let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        // Looked at after the descriptor is open: from here on the number cannot come to mean another process.
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let dir = self.dir();
+        let is_ours =
+            arguments.split(|byte| *byte == 0).any(|argument| argument == dir.as_os_str().as_encoded_bytes());
+        (is_ours && mounts_at(&dir) > 0).then(|| {
+            tracing::info!(pid, "lxcfs still runs");
+            Running { pidfd, child: None, since: Instant::now() }
+        })
+    }
+
+    fn start_logged(&self) -> Option<Running> {
+        match self.start() {
+            Ok(running) => Some(running),
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(
+                    error,
+                    "lxcfs does not run: new sandboxes show the host's memory and processors"
+                );
+                None
+            }
+        }
+    }
+
+    fn start(&self) -> Result<Running> {
+        self.unmount()?;
+        let dir = self.dir();
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let log = File::create(self.path(LOG)).context("cannot make the log of lxcfs")?;
+        let mut child = Command::new(&self.program)
+            .arg("-f")
+            .arg("-p")
+            .arg(self.path("lxcfs.lock"))
+            .arg(&dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // The interrupt of a terminal ends the daemon, not what sandboxes still use.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot run {}", self.program.display()))?;
+        let mounted = self.wait_until_mounted(&mut child);
+        if mounted.is_err() {
+            let _ = child.kill();
+            let _ = child.wait();
+            self.unmount()?;
+        }
+        mounted?;
+        fs::write(self.path(PID_FILE), child.id().to_string()).context("cannot write the pid of lxcfs")?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("lxcfs has no pid")?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        tracing::info!(pid = child.id(), dir = %dir.display(), "lxcfs runs");
+        Ok(Running { pidfd, child: Some(child), since: Instant::now() })
+    }
+
+    fn wait_until_mounted(&self, child: &mut Child) -> Result<()> {
+        let dir = self.dir();
+        let begun = Instant::now();
+        while mounts_at(&dir) == 0 {
+            if let Some(status) = child.try_wait()? {
+                let log = fs::read_to_string(self.path(LOG)).unwrap_or_default();
+                bail!("lxcfs ended with {status}: {}", log.lines().last().unwrap_or("it logged nothing"));
+            }
+            ensure!(begun.elapsed() < START_PATIENCE, "lxcfs did not mount {}", dir.display());
+            std::thread::sleep(POLL_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Removes every mount from the directory. An lxcfs ends when the last user of its mount is gone.
+    fn unmount(&self) -> Result<()> {
+        let dir = self.dir();
+        for _ in 0..STALE_MOUNTS {
+            if mounts_at(&dir) == 0 {
+                return Ok(());
+            }
+            unmount(&dir, UnmountFlags::DETACH)
+                .with_context(|| format!("cannot unmount {}", dir.display()))?;
+        }
+        bail!("{} is still mounted", dir.display())
+    }
+
+    fn end(&self) -> Result<()> {
+        self.unmount()?;
+        for name in [PID_FILE, LOG, "lxcfs.lock"] {
+            gone(fs::remove_file(self.path(name)))?;
+        }
+        Ok(gone(fs::remove_dir(self.dir()))?)
+    }
+}
+
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// How many mounts there are at a directory. From the mount table: a look at the directory itself can block when lxcfs hangs.
+fn mounts_at(dir: &Path) -> usize {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().filter(|line| line.split(' ').nth(4).is_some_and(|point| Path::new(point) == dir)).count()
+}

@@ -1,0 +1,87 @@
+//! Rate limits of disks: a sandbox reads and writes no faster than its limit, however it does it, and others are not slowed down.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use api::SandboxId;
+use driver_oci::DiskRates;
+use e2e::{Rig, RigOptions, with_rig};
+
+const RATE_MB: u32 = 16;
+/// Two seconds at the limit.
+const SIZE_MB: u32 = 2 * RATE_MB;
+/// A throttle lets a small part of a second pass ahead of time.
+const AT_LEAST: Duration = Duration::from_millis(1_600);
+
+fn limited() -> RigOptions {
+    let rates = DiskRates { read_mb_per_s: RATE_MB, write_mb_per_s: RATE_MB, iops: 0 };
+    RigOptions { disk_rates: rates, ..RigOptions::default() }
+}
+
+async fn took(rig: &Rig, id: &SandboxId, command: &str) -> Duration {
+    let begun = Instant::now();
+    rig.output(id, command).await.unwrap();
+    begun.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_and_writes_are_held_to_the_limit() {
+    with_rig(limited(), async |rig| {
+        let id = rig.create().await.unwrap();
+        let dd = |of: &str, how: &str| {
+            format!("dd if=/dev/zero of=/workspace/{of} bs=1M count={SIZE_MB} {how} 2>&1")
+        };
+        for (name, command) in [
+            ("direct writes", dd("direct", "oflag=direct")),
+            ("writes with a sync at the end", dd("synced", "conv=fsync")),
+            ("writes that the kernel does later", format!("{} && sync", dd("later", ""))),
+            (
+                "direct reads",
+                format!("dd if=/workspace/direct of=/dev/null bs=1M count={SIZE_MB} iflag=direct 2>&1"),
+            ),
+        ] {
+            let took = took(rig, &id, &command).await;
+            println!("{name}: {SIZE_MB} MB in {took:?}");
+            assert!(took >= AT_LEAST, "{name}: {SIZE_MB} MB in {took:?}");
+            assert!(took < Duration::from_secs(20), "{name}: {SIZE_MB} MB in {took:?}");
+        }
+        // Both kinds at once: under cgroup v1 each has the limit.
+        let both = format!("({} && sync) & {}; wait", dd("b1", ""), dd("b2", "oflag=direct"));
+        let took = took(rig, &id, &both).await;
+        println!("both kinds at once: {} MB in {took:?}", 2 * SIZE_MB);
+        assert!(took >= AT_LEAST, "both kinds at once: {} MB in {took:?}", 2 * SIZE_MB);
+    })
+    .await;
+}
+
+/// Each sandbox has its own limit, and one that is gone leaves none to the next user of its loop device.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_of_one_sandbox_and_end_with_it() {
+    with_rig(limited(), async |rig| {
+        let (busy, quiet) = (rig.create().await.unwrap(), rig.create().await.unwrap());
+        rig.output(&busy, "dd if=/dev/zero of=/workspace/x bs=1M count=256 >/dev/null 2>&1 </dev/null &")
+            .await
+            .unwrap();
+        let small = took(rig, &quiet, "dd if=/dev/zero of=/workspace/x bs=1M count=2 conv=fsync 2>&1").await;
+        assert!(small < Duration::from_secs(5), "{small:?}");
+        let devices: Vec<String> = [&busy, &quiet].map(|id| device(rig, id)).into();
+        for id in [busy, quiet] {
+            rig.engine.terminate("test", &id, "the test ends").await.unwrap();
+        }
+        let file = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+        let left = std::fs::read_to_string(file).unwrap_or_default();
+        for device in devices {
+            // Another test may have the device by now, with a limit of its own.
+            let is_attached = std::fs::read_dir(format!("/sys/dev/block/{device}/loop")).is_ok();
+            assert!(
+                is_attached || !left.lines().any(|line| line.starts_with(&format!("{device} "))),
+                "{device}: {left}"
+            );
+        }
+    })
+    .await;
+}
+
+fn device(rig: &Rig, id: &SandboxId) -> String {
+    std::fs::read_to_string(rig.run.join("sandboxes").join(id.as_str()).join("disk.device")).unwrap()
+}
