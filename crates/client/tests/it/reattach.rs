@@ -15,12 +15,12 @@ async fn a_lost_connection_is_made_again_behind_the_last_line() {
     proxy.trouble(Trouble::LostAnswer);
     proxy.trouble(Trouble::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 });
     assert_eq!(output.try_next().await.unwrap(), Some(Output::Stdout("one".into())));
-    let place = output.place().unwrap();
-    let mut rest = command.follow_from(place.as_str());
+    let offset = output.offset().unwrap();
+    let mut rest = command.follow_from(offset.as_str());
     proxy.trouble(Trouble::LostAnswer);
     assert_eq!(rest.try_next().await.unwrap(), Some(Output::Stdout("two".into())));
     let last = proxy.seen().pop().unwrap();
-    assert_eq!(last.headers["last-event-id"], place.as_str());
+    assert_eq!(last.headers["last-event-id"], offset.as_str());
     let Some(Output::Done(done)) = rest.try_next().await.unwrap() else { panic!() };
     assert_eq!((done.exit_code, rest.try_next().await.unwrap()), (Some(4), None));
 }
