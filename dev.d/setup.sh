@@ -35,6 +35,9 @@ test   busybox-static         busybox
 test   bind9-dnsutils         dig
 test   git                    git
 test   tmux                   tmux
+test   conntrack              conntrack
+test   openssl                openssl
+test   nodejs                 node
 test   nginx-light            nginx
 test   fcgiwrap               fcgiwrap
 bench  bubblewrap             bwrap

@@ -69,6 +69,7 @@ impl Calls {
 impl Daemon {
     /// Starts a victim on a place. It recovers first; see [`Daemon::ready`].
     pub fn start(program: &Path, place: &Place, pool: u32, slots: u32) -> Result<Self> {
+        // starts: sandboxd
         let mut child = Command::new(program)
             .args([&place.name, &pool.to_string(), &slots.to_string()])
             .stdin(Stdio::piped())

@@ -109,6 +109,7 @@ impl Service {
     pub fn program(&self) -> Result<Command> {
         let program = workspace().join("target/bin/sandboxd");
         ensure!(program.exists(), "no {}: run './dev build' first", program.display());
+        // starts: sandboxd
         let mut command = Command::new(program);
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SANDBOXD_"))

@@ -23,6 +23,7 @@ fn sandboxd() -> Command {
     e2e::rootfs().unwrap();
     let program = root().join("target/bin/sandboxd");
     assert!(program.exists(), "no {}: run './dev build' first", program.display());
+    // starts: sandboxd
     let mut command = Command::new(program);
     command
         .env("SANDBOXD_DATA_DIR", data_dir())
@@ -198,6 +199,7 @@ fn every_command_of_the_readme_works() {
     for line in fenced(&readme).filter(|line| !NOT_FROM_A_TEST.contains(line)) {
         shown += 1;
         e2e::rootfs().unwrap();
+        // starts: sandboxd, sbx
         let output = Command::new("bash")
             .args(["-c", line])
             .current_dir(root())

@@ -87,6 +87,7 @@ fn adapted(service: &Service, text: &str) -> String {
 
 fn bash(service: &Service, script: &str, dir: &Path) -> Output {
     let path = format!("{}:{}", root().join("target/bin").display(), std::env::var("PATH").unwrap());
+    // starts: sandboxd, sbx
     Command::new("bash")
         .args(["-euo", "pipefail", "-c", &adapted(service, script)])
         .current_dir(dir)
@@ -310,6 +311,7 @@ async fn a_restored_directory_has_the_sandboxes_on_their_disks() {
 }
 
 fn shell(line: &str) {
+    // starts: cp, sync
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
 }
@@ -325,6 +327,7 @@ fn configurations_that_are_shown_are_accepted() {
             shown += 1;
             let file = dir.path().join("config.toml");
             std::fs::write(&file, &block.text).unwrap();
+            // starts: sandboxd
             let output = Command::new(&program)
                 .arg("--config")
                 .arg(&file)

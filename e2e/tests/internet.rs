@@ -11,6 +11,7 @@ fn machine(internet: &Internet, command: &str) -> String {
     internet
         .machine()
         .inside(|| {
+            // starts: curl, dig, git, python3
             let output = Command::new("bash").args(["-c", command]).output()?;
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             anyhow::ensure!(output.status.success(), "{command}: {}", text(&output.stderr));

@@ -60,6 +60,7 @@ impl Person {
 
     /// Who has not said yet where the service is.
     fn stranger(&self) -> Command {
+        // starts: sbx
         let mut command = Command::new(program());
         command
             .env_clear()

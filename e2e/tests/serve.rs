@@ -416,6 +416,7 @@ async fn the_printed_commands_work() {
     }
     let said = service.log();
     let (_, commands) = said.split_once("into a shell:\n").unwrap();
+    // starts: curl
     let output = Command::new("bash").args(["-euo", "pipefail", "-c", commands]).output().unwrap();
     daemon.stop();
     let answer: Value = serde_json::from_slice(&output.stdout)

@@ -11,6 +11,7 @@ mod headers;
 mod layers;
 mod lex;
 mod manifests;
+mod programs;
 mod sizes;
 mod source;
 mod text;
@@ -64,6 +65,7 @@ pub fn run(root: &Path) -> Result<ExitCode> {
     }
     found.extend(cycles::check(&rust));
     found.extend(documents::check(&sources));
+    found.extend(programs::check(&sources, &rust));
     found.extend(manifests::check(&sources)?);
     found.extend(dependencies::check(&sources)?);
     let graph = graph::Graph::load(root, &sources)?;

@@ -41,6 +41,7 @@ impl Subject for Ours<'_> {
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
         self.service.pool_is_full().await?;
+        // starts: sbx
         let mut command = Command::new(self.service.sbx()?);
         command.args(["run", Process::image(), "--", "true"]).envs(self.service.environment()?);
         let begin = Instant::now();

@@ -173,6 +173,7 @@ pub fn delete(settings: &Settings, id: &SandboxId, paths: &Paths) -> Result<(), 
 }
 
 fn base_command(settings: &Settings, paths: &Paths) -> Command {
+    // starts: runc, runsc
     let mut command = Command::new(&settings.runtime);
     command.arg("--root").arg(runtime_root(settings)).arg("--log").arg(paths.runtime_log());
     command.args(["--log-format", "json"]);

@@ -62,6 +62,7 @@ async fn sandboxd(arguments: &[&str]) -> Result<(Option<i32>, String)> {
     // This machine is for cgroups: it has neither the packet filter's program nor its kernel modules.
     let config = "/tmp/sandboxd.toml";
     tokio::fs::write(config, "[egress]\nnetwork = \"none\"\n").await?;
+    // starts: sandboxd
     let mut command = Command::new(program);
     let output =
         command.args(arguments).env("SANDBOXD_CONFIG", config).env("SANDBOXD_DATA_DIR", "/images").output();

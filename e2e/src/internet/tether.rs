@@ -15,9 +15,13 @@ pub struct Tether {
 
 impl Tether {
     /// Starts it where the calling thread is.
-    pub fn new<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Result<Self> {
+    pub fn new<S: AsRef<OsStr>>(command_line: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut command = Command::new("sh");
-        command.args(["-c", WAIT_AND_KILL, "sh"]).args(words).stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+            .args(["-c", WAIT_AND_KILL, "sh"])
+            .args(command_line)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
         Ok(Self { shell: command.spawn().context("starting a server")? })
     }
 }

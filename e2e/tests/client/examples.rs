@@ -26,6 +26,7 @@ async fn example(service: &Service, name: &str) -> Command {
         "no {}: run 'cargo build --release -p sandboxd-client --examples' first",
         example.display()
     );
+    // starts: sbx
     let mut command = Command::new(example);
     command
         .env("SANDBOXD_URL", format!("https://{}", service.address))

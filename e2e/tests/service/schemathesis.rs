@@ -41,6 +41,7 @@ async fn it_finds_nothing() {
     std::fs::write(work.path().join("schemathesis.toml"), config(key)).unwrap();
     let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/schemathesis_hooks.py");
     std::fs::copy(hooks, work.path().join("hooks.py")).unwrap();
+    // starts: target/venv/bin/schemathesis
     let mut command = Command::new(program());
     command
         .current_dir(work.path())

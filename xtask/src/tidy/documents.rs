@@ -115,6 +115,24 @@ fn commands(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
+/// The blocks fenced as `sh`, each with the line on which it begins.
+pub fn shell_blocks(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut inside = false;
+    for (at, line) in text.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = line.trim_end() == "```sh";
+            if inside {
+                found.push((at + 2, String::new()));
+            }
+        } else if let (true, Some((_, block))) = (inside, found.last_mut()) {
+            block.push_str(line);
+            block.push('\n');
+        }
+    }
+    found
+}
+
 fn check_command(command: &str, dev: &str) -> Result<(), String> {
     let mut words = command.split_whitespace().skip_while(|w| *w == "sudo");
     let program = words.next().unwrap_or_default();

@@ -60,6 +60,7 @@ impl Graph {
 
 fn metadata(root: &Path, target: &str) -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // starts: cargo
     let output = Command::new(cargo)
         .args(["metadata", "--format-version=1", "--locked", "--filter-platform", target])
         .current_dir(root)

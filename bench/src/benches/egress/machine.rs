@@ -73,6 +73,7 @@ impl Machine {
     /// What a command prints in a sandbox, or on the machine itself.
     pub async fn output(&self, sandbox: Option<&str>, command: &str) -> Result<String> {
         let Some(id) = sandbox else {
+            // starts: curl, git, python3
             let output = Command::new("bash").args(["-c", command]).output()?;
             let said = String::from_utf8_lossy(&output.stderr);
             ensure!(output.status.success(), "{command}: {said}");

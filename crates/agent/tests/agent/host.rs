@@ -45,6 +45,7 @@ impl Agent {
     fn listen(script: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("agent")).unwrap();
+        // starts: sandbox-agent
         let child = Command::new("bash")
             .args(["-c", script, AGENT])
             .stdin(Stdio::from(OwnedFd::from(listener)))

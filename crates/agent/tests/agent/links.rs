@@ -196,10 +196,12 @@ fn wrong_arguments_are_told() {
         &["--other", "y"],
         &["--listen-fd", "77"],
     ] {
+        // starts: sandbox-agent
         let out = std::process::Command::new(crate::host::AGENT).args(args).output().unwrap();
         assert_eq!(out.status.code(), Some(2), "{args:?}");
         assert!(out.stderr.starts_with(b"sandbox-agent: "), "{args:?}");
     }
+    // starts: sandbox-agent
     let out = std::process::Command::new(crate::host::AGENT)
         .args(["--connect", "/nowhere"])
         .stdin(std::process::Stdio::null())

@@ -40,6 +40,7 @@ pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode
         KeyVerb::Create { .. } | KeyVerb::List => {}
     }
     // sandboxd prints its own messages; the exit code of a failure is that of sbx.
+    // starts: sandboxd
     let ended = Command::new(&program).args(words(verb, json)).status();
     let ended = ended.with_context(|| program.display().to_string())?;
     Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(context::OURS) })
@@ -47,6 +48,7 @@ pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode
 
 /// The output of `sandboxd`, which prints its own errors.
 fn told(program: &Path, words: &[impl AsRef<OsStr>]) -> Result<String> {
+    // starts: sandboxd
     let output = Command::new(program).args(words).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| program.display().to_string())?;
     ensure!(output.status.success(), "{PROGRAM} exited with {}", output.status);

@@ -141,6 +141,7 @@ fn gvisor() -> Finding {
 }
 
 fn version(program: &Path) -> String {
+    // starts: runc, runsc
     let output = Command::new(program).arg("--version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or("version unknown").to_owned()
