@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# What a machine needs, in groups, and how it gets it: apt installs what is missing and nothing else.
-# Sourced by ./dev; gives setup and need_cargo.
+# The packages that each command of ./dev needs, in groups. setup installs the missing ones with apt, and nothing else.
+# Sourced by ./dev; provides setup and need_cargo.
 
-# One line an item: GROUP PACKAGE CHECK. CHECK is a command to find on the path, or a file. A package ending in `?` may be
-# missing from a distribution: then we say what goes without it.
+# One row per line: GROUP PACKAGE CHECK. CHECK is a command to find on the path, or a file. `?` after a package marks one
+# that some distributions lack; `without` then reports the consequence. `cargo xtask tidy` compares this table with the
+# programs that code, tests and scripts start.
 wanted() {
   cat <<'TABLE'
 build  gcc                    cc
@@ -69,7 +70,7 @@ without() {
   esac
 }
 
-# setup GROUP...: installs what the groups lack. Does nothing, and asks nothing of apt, when all is there.
+# setup GROUP...: installs the missing packages of the groups. It does not start apt if none is missing.
 setup() {
   local group package check missing=() optional=()
   while read -r group package check; do
@@ -87,12 +88,12 @@ setup() {
   case " $* " in *' test '*) setup_schemathesis ;; esac
 }
 
-# No distribution has it. Where it cannot be had, its test says that it was skipped, which in CI is a failure.
+# No distribution packages it. If it cannot be installed, its test reports that it was skipped, which fails in CI.
 SCHEMATHESIS=schemathesis==4.32.5
 
 setup_schemathesis() {
   local marker=target/venv/.has-$SCHEMATHESIS program=target/venv/bin/schemathesis interpreter=
-  # It names its interpreter by the whole path, which a checkout that was moved or copied does not have.
+  # The program names its interpreter by absolute path, which is wrong after the checkout was moved or copied.
   if [ -e "$marker" ]; then
     read -r interpreter <"$program" || interpreter=
     [ "$interpreter" = "#!$PWD/target/venv/bin/python" ] && return
@@ -107,6 +108,37 @@ setup_schemathesis() {
   fi
 }
 
+# How long to wait for another apt, in seconds. New cloud machines run one after their first boot.
+APT_WAIT=${APT_WAIT:-600}
+APT_RETRY=${APT_RETRY:-5}
+
+# apt ARGUMENTS...: runs apt-get, and waits while another process holds one of apt's locks. apt has three (package lists,
+# downloads, dpkg) and its own option DPkg::Lock::Timeout covers only the last one, so we run apt-get again instead.
+apt() {
+  local errors=target/.apt-errors started=$SECONDS told=-60 waited status
+  mkdir -p target
+  while :; do
+    status=0
+    LC_ALL=C apt-get -q "$@" 2>"$errors" >&2 || status=$?
+    if [ "$status" -eq 0 ] || ! grep -Eq 'Could not get lock|Unable to acquire|Unable to lock' "$errors"; then
+      cat "$errors" >&2
+      return "$status"
+    fi
+    waited=$((SECONDS - started))
+    if [ "$waited" -ge "$APT_WAIT" ]; then
+      cat "$errors" >&2
+      say "another process has held apt's lock for $waited s; run ./dev again when it has ended"
+      return "$status"
+    fi
+    if [ $((waited - told)) -ge 30 ]; then
+      told=$waited
+      say "waiting for apt's lock: $(grep -Eom 1 'held by process [0-9]+( \([^)]*\))?' "$errors" || printf 'held by another process')" \
+        "($waited s of at most $APT_WAIT s)"
+    fi
+    sleep "$APT_RETRY"
+  done
+}
+
 # Uses the caller's lists `missing` and `optional`.
 install_packages() {
   if ! command -v apt-get >/dev/null; then
@@ -116,11 +148,11 @@ install_packages() {
     [ ${#missing[@]} -eq 0 ] && return
     die "these packages are missing and only root can install them: ${missing[*]}; run: sudo ./dev setup"
   fi
-  # A package we cannot get is tried again at each call, so the list is refreshed only when something may come of it.
+  # An optional package that cannot be found is looked up again in every run. Refresh the lists for those only once.
   local package known=() updated=target/.apt-updated
   if [ ${#missing[@]} -gt 0 ] || ! [ -e "$updated" ]; then
     say "refreshing apt's package lists"
-    apt-get update -q >&2 || say "apt-get update failed; going on with the lists that are here"
+    apt update || say "apt-get update failed; going on with the existing package lists"
     mkdir -p target && touch "$updated"
   fi
   for package in ${optional[@]+"${optional[@]}"}; do
@@ -129,14 +161,14 @@ install_packages() {
   set -- ${missing[@]+"${missing[@]}"} ${known[@]+"${known[@]}"}
   [ $# -gt 0 ] || return 0
   say "installing: $*"
-  apt-get install -y -q --no-install-recommends "$@" >&2 || die "apt-get could not install: $*"
-  # The tests start these themselves; the packages' services would only hold their ports.
+  apt install -y --no-install-recommends "$@" || die "apt-get could not install: $*"
+  # The tests start these servers themselves. The services that the packages start would occupy their ports.
   local service unit
   for service in docker-registry nginx fcgiwrap; do
     case " $* " in
       *" $service "* | *" $service-light "*)
         if [ -d /run/systemd/system ]; then
-          # Not each of them has both.
+          # Some have only one of the two.
           for unit in "$service.socket" "$service.service"; do
             systemctl disable --now "$unit" >/dev/null 2>&1 || true
           done
@@ -146,7 +178,7 @@ install_packages() {
   done
 }
 
-# Rust comes from rustup: the distributions' own compilers are too old.
+# Rust comes from rustup, because the distributions' compilers are too old.
 need_cargo() {
   local want have
   want=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
@@ -168,7 +200,7 @@ how_to_get_cargo() {
     say "run: apt-get install -y rustup && rustup default stable"
     say "or, from the Rust project itself:"
   else
-    say "run (curl comes by: apt-get install -y curl):"
+    say "run (curl is installed by: apt-get install -y curl):"
   fi
   say "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c clippy -c rustfmt"
   say "then run ./dev again"
