@@ -63,6 +63,7 @@ pub fn run(root: &Path) -> Result<ExitCode> {
         found.extend(text::check(file));
         found.extend(sizes::check_script(file));
     }
+    found.extend(sizes::check_all(&rust));
     found.extend(cycles::check(&rust));
     found.extend(documents::check(&sources));
     found.extend(programs::check(&sources, &rust));
