@@ -17,6 +17,7 @@ mod source;
 mod text;
 mod unsafety;
 mod unwraps;
+mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -61,6 +62,7 @@ pub fn run(root: &Path) -> Result<ExitCode> {
     }
     for file in &sources {
         found.extend(text::check(file));
+        found.extend(words::check(file));
         found.extend(sizes::check_script(file));
     }
     found.extend(sizes::check_all(&rust));
