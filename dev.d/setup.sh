@@ -50,6 +50,13 @@ docker docker.io              dockerd
 lint   shellcheck             shellcheck
 lint   git                    git
 fuzz   g++                    c++
+fresh  mmdebstrap             mmdebstrap
+fresh  debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
+fresh  iproute2               ip
+fresh  nftables               nft
+fresh  mount                  mount
+fresh  procps                 sysctl
+fresh  git                    git
 TABLE
 }
 
