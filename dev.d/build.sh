@@ -1,54 +1,77 @@
 # shellcheck shell=bash
-# Builds the workspace and lays the programs out in target/bin/. Sourced by ./dev; gives build_all, build_programs, is_built.
+# Builds the workspace and places the programs in target/bin/. Sourced by ./dev; provides build_all, build_programs, build_sbx
+# and is_built.
 
-# The agent sits in every sandbox and is tested against this bound, in bytes.
+# The agent runs in every sandbox. The build fails if it is larger than this, in bytes.
 AGENT_MAX_BYTES=$((3 * 1024 * 1024))
 
-# Touched when a build that succeeded began: what changed after that is not in the programs.
+# The time at which the last successful build started. A source that is newer is not part of the programs.
 BUILT=target/bin/.built
 
 build_all() {
   touch_new_stamp
   cargo build --release --workspace --locked
   build_agent
-  place_programs
+  place_programs sandboxd sbx
 }
 
+# is_built PROGRAM...: whether these programs in target/bin/ are current.
 is_built() {
-  [ -e "$BUILT" ] && [ -x target/bin/sandboxd ] && [ -x target/bin/sbx ] && [ -x target/bin/sandbox-agent ] &&
-    [ -z "$(find crates Cargo.toml Cargo.lock .cargo dev.d/build.sh -newer "$BUILT" -print -quit)" ]
+  local program
+  for program in "$@"; do
+    [ -x "target/bin/$program" ] && [ -e "$BUILT.$program" ] || return 1
+    [ -z "$(find crates Cargo.toml Cargo.lock .cargo dev.d/build.sh -newer "$BUILT.$program" -print -quit)" ] || return 1
+  done
 }
 
-# Only what serves, and what talks to it.
+# What serves: the daemon and the agent, at the same time, because neither keeps two cores busy all the time.
 build_programs() {
+  local agent log=target/agent.log
   touch_new_stamp
-  cargo build --release --locked -p sandboxd -p sbx
-  build_agent
-  place_programs
+  (build_agent) >"$log" 2>&1 &
+  agent=$!
+  if ! cargo build --release --locked -p sandboxd; then
+    kill "$agent" 2>/dev/null || true
+    die "the build failed"
+  fi
+  wait "$agent" || { cat "$log" >&2; die "the build of the agent failed"; }
+  place_programs sandboxd
+}
+
+# The command line client, which the daemon does not need.
+build_sbx() {
+  touch_new_stamp
+  cargo build --release --locked -p sbx
+  place_programs sbx
 }
 
 touch_new_stamp() {
   mkdir -p target/bin
-  touch "$BUILT.new"
+  NEW_STAMP=$BUILT.new.$BASHPID
+  touch "$NEW_STAMP"
 }
 
 build_agent() {
   local triple
   triple=$(rustc -vV | sed -n 's/^host: //p')
-  # Static, so that it starts in any image; a target directory of its own keeps its flags from rebuilding the rest.
+  # Static, so that it runs in any image. Its flags would rebuild other crates in a shared target directory.
   RUSTFLAGS="-C target-feature=+crt-static" \
     cargo build --profile agent -p sandbox-agent --locked --target "$triple" --target-dir target/agent
   place "target/agent/$triple/agent/sandbox-agent"
   check_agent target/bin/sandbox-agent
 }
 
+# place_programs NAME...: of target/release/, after touch_new_stamp.
 place_programs() {
-  place target/release/sandboxd
-  place target/release/sbx
-  mv -f "$BUILT.new" "$BUILT"
+  local name
+  for name in "$@"; do
+    place "target/release/$name"
+    cp -pf "$NEW_STAMP" "$BUILT.$name"
+  done
+  rm -f "$NEW_STAMP"
 }
 
-# place PROGRAM: puts it in target/bin/ in one step, so that a running daemon keeps the file it started from.
+# place PROGRAM: replaces it in target/bin/ atomically, so that a running daemon keeps the file that it was started from.
 place() {
   local name
   name=$(basename "$1")

@@ -38,6 +38,9 @@ answer=$(bash -euo pipefail /commands)
 echo "fresh: first response after $((SECONDS - started)) s: $answer"
 grep -E '^dev: |stand-in|Finished' /run.log || true
 case $answer in *'"exitCode":0'*) ;; *) cat /run.log; exit 1 ;; esac
+# Built in the background.
+while ! [ -x target/bin/sbx ]; do sleep 1; done
+echo "fresh: sbx is there after $((SECONDS - started)) s"
 target/bin/sbx ls -q | xargs -r target/bin/sbx rm
 kill $server
 wait $server || true

@@ -18,7 +18,7 @@ cmd_fresh() {
   [ -z "$(git status --porcelain)" ] || say "fresh: uncommitted changes are not part of the clone"
   fresh_clean "$suite" "$root"
   fresh_root "$suite" "$root"
-  fresh_network "$suite"
+  fresh_network "$suite" "$root"
   # A process that ends the namespace ends everything in it, whatever ./dev left running.
   ip netns exec "$(fresh_name "$suite")" unshare --mount --pid --fork --kill-child --propagation private \
     bash "$ROOT/dev.d/fresh-inside.sh" "$root" "$(rustc --print sysroot)" "$@" || status=$?
@@ -39,7 +39,8 @@ fresh_clean() {
   if [ -s "$2.cgroups" ]; then
     while read -r cgroup; do rmdir "$cgroup" 2>/dev/null || true; done <"$2.cgroups"
   fi
-  rm -rf --one-file-system "$2" "$2.cgroups"
+  if [ -s "$2.uplink" ]; then sysctl -qw "net.ipv4.conf.$(cat "$2.uplink").forwarding=0"; fi
+  rm -rf --one-file-system "$2" "$2.cgroups" "$2.uplink"
 }
 
 fresh_root() {
@@ -64,7 +65,7 @@ fresh_root() {
 }
 
 fresh_network() {
-  local name
+  local name uplink
   name=$(fresh_name "$1")
   ip netns add "$name"
   ip link add sbfresh type veth peer name eth0 netns "$name"
@@ -74,6 +75,12 @@ fresh_network() {
   ip -n "$name" addr add "$FRESH_GUEST/30" dev eth0
   ip -n "$name" link set eth0 up
   ip -n "$name" route add default via "$FRESH_HOST"
+  # Both directions of a connection are forwarded only if both links forward.
+  uplink=$(ip route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1)
+  if [ "$(sysctl -n "net.ipv4.conf.$uplink.forwarding")" = 0 ]; then
+    printf '%s\n' "$uplink" >"$2.uplink"
+    sysctl -qw "net.ipv4.conf.$uplink.forwarding=1"
+  fi
   sysctl -qw net.ipv4.conf.sbfresh.forwarding=1
   nft -f - <<NFT
 table ip $name {

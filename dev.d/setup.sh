@@ -83,6 +83,7 @@ setup() {
   while read -r group package check; do
     case " $* " in *" $group "*) ;; *) continue ;; esac
     present "$check" && continue
+    case " ${missing[*]-} ${optional[*]-} " in *" ${package%?} "* | *" $package "*) continue ;; esac
     case $package in
       *'?') optional+=("${package%?}") ;;
       *) missing+=("$package") ;;
