@@ -21,9 +21,9 @@ use crate::progress::Stage;
 use crate::rootfs::plain_config;
 use crate::unpack::Whiteouts;
 
-/// Stands for Node 22, which Debian does not have, among the packages.
+/// A pseudo package for Node 22, which Debian does not have.
 const NODE: &str = "node22";
-/// What the default images have in common.
+/// The packages that the default images share.
 const COMMON: [&str; 4] = ["ca-certificates", "curl", "git", "procps"];
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
@@ -58,8 +58,8 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     Ok(Outcome { digest, layers, config, stand_in: about.stand_in, versions: about.versions, built })
 }
 
-/// Takes the common base apart from what is asked for beyond it, so that it is built and stored once. Without the whole
-/// base among the packages there is nothing to share.
+/// Splits the common base from the additional packages, so that it is built and stored once. If some package of the base
+/// is missing, there is nothing to share.
 fn split<'a>(packages: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
     if COMMON.iter().all(|common| packages.contains(common)) {
         packages.iter().partition(|package| COMMON.contains(package))
@@ -68,7 +68,7 @@ fn split<'a>(packages: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
     }
 }
 
-/// The layer built for `key`, now or, if that will do, earlier.
+/// The layer for `key`, built now or by an earlier pull.
 async fn layer(
     job: &Job,
     key: &str,
@@ -102,7 +102,7 @@ async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot
     job.adopt(&unpacked.diff_id, tree).await
 }
 
-/// A text file of a tree that others made: bounded, and not through links.
+/// Reads a text file of an untrusted tree, up to a bound and without following links.
 fn read_text(path: &Path) -> Option<String> {
     use std::io::Read;
     const TEXT_BYTES: u64 = 32 << 20;

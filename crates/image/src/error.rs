@@ -1,6 +1,6 @@
-//! What the callers of this crate are told when an image cannot be had. Cloneable, because callers share one pull.
+//! The public error of this crate. Cloneable, because callers share one pull.
 
-/// Why no image came of a call.
+/// Why an image is not available.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ImageError {
     #[error("no image is named {name:?}; the catalogue has {}", known.join(", "))]
@@ -40,18 +40,18 @@ pub struct Failure {
     pub reason: String,
 }
 
-/// The sort of a failure: what a caller may decide by.
+/// The kind of a failure, for decisions of callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// The registry, mirror or file could not be reached at all.
     Unreachable,
     /// The source answers, but has no such image.
     NotFound,
-    /// The source wants credentials, or others.
+    /// The source requires credentials, or rejected them.
     Denied,
-    /// What came does not verify, is hostile, or is of a form we do not take.
+    /// The content has a wrong digest, is hostile, or has an unsupported form.
     Refused,
-    /// It is beyond the configured limits.
+    /// It exceeds the configured limits.
     TooBig,
     /// A program on this host is missing or failed.
     Tool,

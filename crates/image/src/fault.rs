@@ -1,4 +1,4 @@
-//! The error inside this crate: a kind to decide by and a reason to print. [`crate::images`] turns it into a public
+//! The internal error of this crate: a kind and a reason. [`crate::images`] turns it into a public
 //! [`crate::Failure`] once it is known which source it belongs to.
 
 use crate::error::FailureKind;

@@ -49,10 +49,10 @@ struct Inner {
     reach: Reach,
 }
 
-/// What collecting garbage did.
+/// The result of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Collected {
-    /// A pull is under way somewhere, nothing was removed: try again later.
+    /// Some process is pulling; nothing was removed. Retry later.
     Busy,
     Done {
         layers: usize,
@@ -84,7 +84,7 @@ impl Images {
         self.inner.cached(name)
     }
 
-    /// The names that can be asked for: the catalogue's and the imported ones.
+    /// All available names: those of the catalogue and imported ones.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.inner.names()
@@ -108,8 +108,8 @@ impl Images {
         self.inner.fly(Task::new(name, sources, Builds::Reuse), progress).await
     }
 
-    /// Fetches the image anew. A real image is never replaced by a stand-in: sources after the one it came from are not
-    /// tried. Sandboxes made of the old one keep its layers as long as they are named to [`Self::collect_garbage`].
+    /// Fetches the image again. Sources after the one that it came from are not tried, so a real image is not replaced by a
+    /// stand-in. Sandboxes keep the old layers as long as these are passed to [`Self::collect_garbage`].
     pub async fn pull(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
         let mut sources = self.sources(name)?;
         if let Some(image) = self.inner.cached(name)
@@ -161,7 +161,7 @@ impl Images {
         self.inner.catalogue.sources(name).is_some()
     }
 
-    /// Forgets an image; its layers stay until garbage is collected. Says whether there was one.
+    /// Removes the record of an image, and returns whether there was one. Its layers stay until garbage collection.
     pub async fn remove(&self, name: &str) -> Result<bool, ImageError> {
         let name = name.to_owned();
         self.blocking("remove an image", move |inner| {
@@ -180,7 +180,7 @@ impl Images {
         self.blocking("collect garbage", move |inner| inner.collect(in_use)).await
     }
 
-    /// Ends every pull under way and waits until they have ended; their callers are told so.
+    /// Cancels all pulls and waits until they have ended; their callers get an error.
     pub async fn close(&self) {
         let mut tasks = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner).take_tasks();
         tasks.shutdown().await;
@@ -263,7 +263,7 @@ impl Inner {
             graves.push(self.store.take_out_layer(&id)?);
         }
         self.store.forget_lost_builds()?;
-        // Pulls may go on while the files go.
+        // Pulls may continue while the files are removed.
         drop(lock);
         Ok(Collected::Done { layers: graves.len() })
     }

@@ -1,8 +1,8 @@
-//! Layers in the making, shared by the pulls of this process: two images with a layer in common fetch it once, and the
-//! second may use it before the first is stored.
+//! Layers being fetched, shared by the pulls of this process: two images with a common layer fetch it once, and the second
+//! can use it before the first is stored.
 //!
 //! A layer waits in a work directory until the image it belongs to is complete; [`commit`] then moves all of them into
-//! place at once. When the last pull that holds a slot fails, the slot goes and its files with it.
+//! place together. When the last pull that holds a slot fails, the slot and its files are removed.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,17 +15,17 @@ use tokio::sync::Mutex as AsyncMutex;
 use crate::fault::Fault;
 use crate::store::Store;
 
-/// Where in its work directory a layer's tree is.
+/// The name of a layer's tree in its work directory.
 pub(crate) const TREE: &str = "tree";
 
-/// One layer: on disk already, or unpacked and waiting here.
+/// One layer: stored on disk, or unpacked in a work directory.
 pub(crate) struct Slot {
     pub(crate) id: String,
     waiting: Arc<AsyncMutex<Option<TempDir>>>,
 }
 
 impl Slot {
-    /// Makes the layer unless it is there. Who comes while it is made waits, and makes it himself if that fails.
+    /// Makes the layer if it is missing. Concurrent callers wait for it, and try themselves if that fails.
     pub(crate) async fn fill(
         &self,
         store: &Store,
@@ -38,7 +38,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Looks at the tree, wherever it is now; it does not move meanwhile.
+    /// Runs a function on the tree at its current path; the tree is not moved meanwhile.
     pub(crate) async fn look<T>(&self, store: &Store, look: impl FnOnce(&Path) -> T) -> T {
         match &*self.waiting.lock().await {
             Some(scratch) => look(&scratch.path().join(TREE)),
@@ -47,11 +47,11 @@ impl Slot {
     }
 }
 
-/// One build: the layer it gave, once it did.
+/// One build, and its layer when it is complete.
 #[derive(Default)]
 pub(crate) struct Build(AsyncMutex<Option<Arc<Slot>>>);
 
-/// What is in the making. Holds weak references only: the pulls own the slots.
+/// Layers and builds in progress. Holds weak references, because the pulls own the slots.
 #[derive(Default)]
 pub(crate) struct LayerTable {
     slots: Mutex<HashMap<String, Weak<Slot>>>,
@@ -92,10 +92,10 @@ fn find<T>(table: &Mutex<HashMap<String, Weak<T>>>, key: &str, new: impl FnOnce(
     made
 }
 
-/// Moves what waits into place, for good. The slots stay locked meanwhile, so that nobody fetches a layer on its way.
+/// Moves unpacked layers into the store. The slots stay locked meanwhile, so that no layer is fetched twice.
 pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<(), Fault> {
     let mut slots: Vec<_> = slots.to_vec();
-    // Always in the same order, so that two pulls cannot wait for each other.
+    // Lock in a fixed order, so that two pulls cannot deadlock.
     slots.sort_by(|a, b| a.id.cmp(&b.id));
     slots.dedup_by(|a, b| a.id == b.id);
     let mut guards = Vec::new();

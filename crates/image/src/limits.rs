@@ -1,4 +1,4 @@
-//! Bounds on what a source may make us unpack, and the running account against them.
+//! Bounds on what is unpacked from a source, and the account of what was used.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -38,7 +38,7 @@ impl Budget {
         Self { limits, bytes: AtomicU64::new(0), entries: AtomicU64::new(0) }
     }
 
-    /// Takes a file's size before a byte of it is written.
+    /// Accounts for a file's size before it is written.
     pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), Fault> {
         let limit = self.limits.unpacked_bytes;
         let taken = self

@@ -32,7 +32,7 @@ use registry::Registry;
 /// Layers of one image that are fetched at the same time.
 const FETCHES: usize = 3;
 
-/// Where blobs come from.
+/// A source of blobs.
 enum Origin {
     Registry(Registry),
     Layout(Layout),

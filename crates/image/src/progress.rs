@@ -1,9 +1,9 @@
-//! How far a pull is, told to every caller that waits for it.
+//! Progress of a pull, reported to all callers that wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a pull is doing.
+/// The stage of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Asking the source what the image consists of.
@@ -12,7 +12,7 @@ pub enum Stage {
     Fetching,
     /// Building a Debian root; no byte counts are known.
     Building,
-    /// Writing to disk for good.
+    /// Syncing and moving into the store.
     Storing,
 }
 
@@ -26,7 +26,7 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Called on the pull's own task: it must return at once.
+/// Called on the pull's task; must return without blocking.
 pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
 
 const REPORT_EVERY_BYTES: u64 = 256 * 1024;
@@ -62,7 +62,7 @@ impl Meter {
         }
     }
 
-    /// A source is begun; counts start again.
+    /// Starts a source; resets the counts.
     pub(crate) fn begin(&self, source: &str) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = (source.to_owned(), Stage::Resolving);
         for counter in [&self.done, &self.total, &self.reported] {
@@ -89,13 +89,13 @@ impl Meter {
         }
     }
 
-    /// Bytes that have to be fetched again.
+    /// Subtracts bytes that must be fetched again.
     pub(crate) fn take_back(&self, bytes: u64) {
         self.done.fetch_sub(bytes, Relaxed);
         self.reported.store(self.done.load(Relaxed), Relaxed);
     }
 
-    /// How far it is at this moment.
+    /// The current progress.
     pub(crate) fn now(&self) -> Progress {
         let (source, stage) = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let total_bytes = self.total.load(Relaxed);

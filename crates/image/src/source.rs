@@ -1,4 +1,4 @@
-//! Where an image can come from, as the configuration writes it. Pure: nothing here looks at the disk or the network.
+//! Image sources as written in the configuration. Pure: no access to disk or network.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::error::ImageError;
 
-/// One place an image can be had from.
+/// One source of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// An image in an OCI registry, its registry named.
@@ -19,7 +19,7 @@ pub enum Source {
     Debian { suite: String, packages: Vec<String> },
 }
 
-/// Which of a layout's images.
+/// Which image of a layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LayoutSelect {
     /// The only one for this machine.
@@ -105,7 +105,7 @@ fn word(text: &str, more: &str) -> bool {
 }
 
 fn registry(text: &str) -> Result<Source, String> {
-    // Without its registry a misspelt prefix would be looked for in a registry nobody meant.
+    // A default registry would turn a misspelt prefix into a lookup in a registry that nobody meant.
     let host = text.split_once('/').map(|(host, _)| host);
     if !host.is_some_and(|host| host == "localhost" || host.contains(['.', ':'])) {
         return Err("an image reference must begin with its registry".to_owned());

@@ -3,11 +3,11 @@
 //! ```text
 //! layers/<sha256 of the tar>/   unpacked trees, complete from the moment they are there
 //! images/<name>.json            records; a record's layers exist
-//! builds/<sha256 of key>.json   which layer a Debian build gave, so that it is not built twice
-//! tmp/<process>/                work in hand of one process, locked by it while it lives
+//! builds/<sha256 of key>.json   the layer that a Debian build produced, so that it is not built twice
+//! tmp/<process>/                work in progress of one process, locked while it lives
 //! lock                          shared by every pull, exclusive for collecting garbage
 //! ```
-//! Layers and records come into place by rename after they were synced. A process that dies leaves its `tmp` directory,
+//! Layers and records are synced, then renamed into place. A process that dies leaves its `tmp` directory,
 //! unlocked, and the next [`Store::open`] of any process removes it.
 
 mod record;
@@ -57,7 +57,7 @@ impl Store {
         is_hex64(id) && self.layer_path(id).is_dir()
     }
 
-    /// A directory to work in, gone when dropped.
+    /// A work directory, removed on drop.
     pub(crate) fn scratch(&self) -> io::Result<TempDir> {
         tempfile::Builder::new().prefix("w").tempdir_in(&self.area)
     }
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// Puts unpacked trees into place. Afterwards they survive a loss of power.
+    /// Moves unpacked trees into the store. Afterwards they survive a power failure.
     pub(crate) fn commit_layers(&self, trees: &[(String, PathBuf)]) -> io::Result<()> {
         if trees.is_empty() {
             return Ok(());
@@ -124,7 +124,7 @@ impl Store {
         (record.name == name && record.layers.iter().all(|id| self.has_layer(id))).then_some(record)
     }
 
-    /// Whether there was one.
+    /// Returns whether there was one.
     pub(crate) fn remove_record(&self, name: &str) -> io::Result<bool> {
         match std::fs::remove_file(self.record_path(name)) {
             Ok(()) => sync_dir(&self.root.join("images")).map(|()| true),
@@ -151,14 +151,14 @@ impl Store {
         Ok(names.into_iter().filter(|name| is_hex64(name)).collect())
     }
 
-    /// Takes a layer out of place at once; its files go when the directory returned is dropped.
+    /// Moves a layer out of the store; its files are removed when the returned directory is dropped.
     pub(crate) fn take_out_layer(&self, id: &str) -> io::Result<TempDir> {
         let grave = self.scratch()?;
         std::fs::rename(self.layer_path(id), grave.path().join("tree"))?;
         Ok(grave)
     }
 
-    /// Removes the notes of builds whose layers are gone.
+    /// Removes the records of builds whose layers are gone.
     pub(crate) fn forget_lost_builds(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(self.root.join("builds"))? {
             let path = entry?.path();

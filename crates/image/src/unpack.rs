@@ -1,5 +1,5 @@
-//! A tar from anywhere into a directory, in the form overlayfs wants its lower layers. Called on blocking threads by
-//! everything that makes a layer.
+//! Unpacks a tar into a directory, in the form that overlayfs expects of lower layers. Called on blocking threads by all
+//! code that makes a layer.
 //!
 //! The archive is hostile. Nothing it says reaches outside the directory: every parent is looked up by the kernel with
 //! the directory as its root (`openat2`, `RESOLVE_IN_ROOT`), and the last component is never followed. It cannot plant
@@ -28,12 +28,12 @@ use stream::{Gate, Packed};
 
 pub(crate) use stream::{hex, sha256_hex};
 
-/// What names beginning with `.wh.` mean.
+/// The meaning of names that begin with `.wh.`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whiteouts {
-    /// Removals of what lower layers have (OCI layers).
+    /// Whiteouts: removals of files in lower layers (OCI layers).
     Honour,
-    /// Nothing we take: the archive is a whole root.
+    /// Refused: the archive is a whole root.
     Refuse,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct Rules {
     pub(crate) cancelled: Arc<AtomicBool>,
 }
 
-/// What an archive was, known once it was read to its end.
+/// The digests of an archive, known when it was read to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unpacked {
     /// SHA-256 of the tar, in hexadecimal.
     pub(crate) diff_id: String,
-    /// SHA-256 of the bytes as they came, packed or not.
+    /// SHA-256 of the bytes as received, compressed or not.
     pub(crate) blob_id: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a built image says of itself: the versions it really has and, if it stands in for another, that it does.
+//! The description inside a built image: its actual versions and, for a stand-in, that it is one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::layers::Slot;
 use crate::unpack::{Whiteouts, unpack};
 
-/// Programs people choose an image for, and the Debian package whose version is theirs.
+/// Programs that an image is chosen for, and the Debian package that has their version.
 const TOLD: [(&str, &str); 5] = [
     ("bash", "bash"),
     ("coreutils", "coreutils"),
@@ -34,7 +34,7 @@ pub(super) struct About {
 }
 
 impl About {
-    /// Looks into the layers, topmost first.
+    /// Reads the versions from the layers, topmost first.
     pub(super) async fn read(job: &Job, suite: &str, packages: &[&str], layers: &[Arc<Slot>]) -> Self {
         let (mut status, mut pip, mut of_node) = (None, None, vec![]);
         for layer in layers {
@@ -105,7 +105,7 @@ impl About {
 
 const PIP_NOTE: &str = "EXTERNALLY-MANAGED";
 
-/// In a sandbox the system's Python is the user's own: the note that keeps pip from it would only be in the way.
+/// The system's Python belongs to the sandbox's user, so the marker file that makes pip refuse it is removed.
 fn pip_note(tree: &Path) -> Option<String> {
     let libs = std::fs::read_dir(tree.join("usr/lib")).ok()?;
     let mut names = libs.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -122,7 +122,7 @@ fn text(
     versions: &[(String, String)],
     pip_is_free: bool,
 ) -> String {
-    // What failed before is for the operator: it names machines a sandbox need not know.
+    // The failures of earlier sources are for the operator: they name hosts that a sandbox should not learn.
     let mut text = match job.stands_in_because {
         Some(_) => format!(
             "This is a stand-in for {}, built from Debian {suite} on the sandbox's host,\nbecause no registry that has the real image could be used.\n",

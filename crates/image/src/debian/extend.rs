@@ -1,7 +1,7 @@
 //! More packages on top of a root that is built already, as a layer of their own: apt runs inside an overlay over the
-//! root, and what it changed is the layer. So the default images have one Debian in common.
+//! root, and its changes are the layer. So the default images share one Debian.
 //!
-//! Everything is mounted in a mount namespace that ends with the command, however that ends.
+//! All mounts are in a mount namespace that ends with the command.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ rm -rf root/var/lib/apt/lists/* root/var/log/apt/* root/var/log/dpkg.log root/va
 rm root/etc/resolv.conf root/usr/sbin/policy-rc.d
 "#;
 
-/// The root may move to its last place while we look for it.
+/// The root may be moved to its final path meanwhile.
 const TRIES: usize = 3;
 
 pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<Arc<Slot>, Fault> {

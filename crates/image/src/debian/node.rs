@@ -19,7 +19,7 @@ use crate::unpack::Whiteouts;
 const NPM: &str = "npm@10";
 const NPM_DIR: &str = "usr/local/lib/node_modules/npm";
 pub(super) const NPM_MANIFEST: &str = "usr/local/lib/node_modules/npm/package.json";
-/// Kept of the node package, for its version.
+/// Kept from the node package, because it has the version.
 pub(super) const VERSION_FILE: &str = "usr/local/share/node/package.json";
 const FETCH_LIMIT: Duration = Duration::from_secs(300);
 
@@ -49,7 +49,7 @@ pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, Fault> {
     job.adopt(&unpacked.diff_id, tree).await
 }
 
-/// Fetches one package of the registry npm is configured for; gives the file.
+/// Fetches one package from the registry that npm is configured for and returns its file.
 async fn pack(scratch: &Path, dir: &str, package: &str) -> Result<PathBuf, Fault> {
     let dir = scratch.join(dir);
     std::fs::create_dir(&dir).map_err(Fault::io("make a work directory"))?;

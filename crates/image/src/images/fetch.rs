@@ -1,4 +1,4 @@
-//! The task of a pull: the sources in order until one works, then its layers and its record into place.
+//! The task of a pull: tries the sources in order, then stores layers and record of the first that works.
 
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ impl Inner {
     }
 }
 
-/// One failed source in few words, for the sentence that people read again and again; the log has the whole cause once.
+/// A short reason for a failed source, for error messages; the log has the complete cause once.
 fn in_short(failure: &Failure) -> String {
     let why = match failure.kind {
         FailureKind::Unreachable => "cannot be reached from here",

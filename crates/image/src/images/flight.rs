@@ -1,4 +1,5 @@
-//! One pull, however many wait for it. The task belongs to [`Flights`]; callers hold only a receiver of its result.
+//! Coalesced pulls: one task per image, however many callers wait for it. [`Flights`] owns the task; callers hold a receiver
+//! of its result.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -15,7 +16,7 @@ use crate::source::Source;
 
 type Result<T> = std::result::Result<T, ImageError>;
 
-/// What is asked for. Callers share a flight if name and kind agree.
+/// What is pulled. Callers share a flight if name and kind are equal.
 #[derive(Clone)]
 pub(super) struct Task {
     pub(super) name: String,
@@ -42,7 +43,7 @@ struct Flight {
     result: watch::Receiver<Option<Result<Arc<Image>>>>,
 }
 
-/// The pulls under way.
+/// The pulls in progress.
 #[derive(Default)]
 pub(super) struct Flights {
     by_key: HashMap<String, Flight>,
@@ -50,7 +51,7 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    /// How far each is.
+    /// The progress of each.
     pub(super) fn progress(&self) -> Vec<Progress> {
         self.by_key.values().map(|flight| flight.meter.now()).collect()
     }
@@ -86,7 +87,7 @@ impl Inner {
         let meter = flight.meter.clone();
         flights.tasks.spawn(async move {
             let landed = landing.inner.fetch(&task, &meter).await;
-            // Off the list first: who comes after the result is known finds it in the cache, or tries again.
+            // Remove the flight before publishing its result: later callers find the image in the cache, or start another pull.
             drop(landing);
             tell.send_replace(Some(landed));
         });
@@ -94,7 +95,7 @@ impl Inner {
     }
 }
 
-/// Takes the flight off the list however its task ends.
+/// Removes the flight from the list, also if its task panics.
 struct Landing {
     inner: Arc<Inner>,
     key: String,

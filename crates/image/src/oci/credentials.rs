@@ -1,4 +1,4 @@
-//! What docker's `config.json` says to log in with. Read anew for each pull, so that a login takes effect at once.
+//! Credentials from Docker's `config.json`. Read for each pull, so that a login takes effect immediately.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
@@ -78,7 +78,7 @@ fn login(auth: &Auth) -> Result<Option<RegistryAuth>, String> {
         return Ok(Some(RegistryAuth::Bearer(token.clone())));
     }
     if let Some(packed) = auth.auth.as_ref().filter(|packed| !packed.is_empty()) {
-        // What is wrong must not be shown: it is a secret.
+        // Do not show the invalid value: it is a secret.
         let text = STANDARD.decode(packed.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let text = text.ok_or("an \"auth\" is not base64 of user:password")?;
         let (user, password) = text.split_once(':').ok_or("an \"auth\" is not base64 of user:password")?;

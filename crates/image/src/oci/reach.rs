@@ -1,10 +1,10 @@
-//! Which registries could not be reached of late, so that three images of one registry wait for it once, not three times.
+//! Remembers unreachable registries, so that three images of one registry wait for it once, not three times.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Registries remembered; beyond that each is tried anew.
+/// Number of registries remembered; others are always contacted.
 const REGISTRIES: usize = 256;
 
 pub(crate) struct Reach {
@@ -17,7 +17,7 @@ impl Reach {
         Self { unreachable_for, failed: Mutex::default() }
     }
 
-    /// The reason the registry failed, if that was not long ago.
+    /// Why the registry failed, if that was recent.
     pub(super) fn failure(&self, registry: &str) -> Option<String> {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed
@@ -34,7 +34,7 @@ impl Reach {
         }
     }
 
-    /// A person asks for a pull: every registry gets its chance.
+    /// Forgets all registries, for a pull requested by a person.
     pub(crate) fn forget(&self) {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

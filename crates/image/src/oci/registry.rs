@@ -27,18 +27,18 @@ use crate::job::Job;
 use crate::source::is_sha256;
 use crate::unpack::{hex, sha256_hex};
 
-/// How registries are spoken to.
+/// Settings for the access to registries.
 #[derive(Debug, Clone)]
 pub struct RegistryOptions {
     /// Docker's `config.json` with logins.
     pub docker_config: Option<PathBuf>,
     /// How long the first answer of a registry may take before it counts as unreachable.
     pub connect_timeout: Duration,
-    /// How long such a registry is not asked again.
+    /// How long such a registry is not contacted again.
     pub unreachable_for: Duration,
-    /// How long a transfer may stand still.
+    /// How long a transfer may make no progress.
     pub read_timeout: Duration,
-    /// Tries of one request or transfer that makes no progress.
+    /// Attempts for a request, or for a transfer without progress.
     pub tries: u32,
     /// The wait after the first failed try; it doubles.
     pub back_off: Duration,
@@ -63,7 +63,7 @@ const ACCEPT: &[&str] = &[
     IMAGE_MANIFEST_LIST_MEDIA_TYPE,
     IMAGE_MANIFEST_MEDIA_TYPE,
 ];
-/// What a transfer must have moved on by for its tries to count anew.
+/// Progress after which the attempts of a transfer are counted anew.
 const PROGRESS_BYTES: u64 = 64 * 1024;
 const MANIFEST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -76,7 +76,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Makes first contact, which also logs in.
+    /// Connects for the first time and authenticates.
     pub(super) async fn connect(text: &str, options: &RegistryOptions, reach: &Reach) -> Result<Self, Fault> {
         let reference: Reference = text.parse().map_err(|e| Fault::refused(format!("{e}")))?;
         let host = reference.resolve_registry().to_owned();
@@ -161,7 +161,7 @@ impl Registry {
                 Ok(()) => break,
                 Err(Broken::Fault(fault)) => return Err(fault),
                 Err(Broken::Registry(e)) => {
-                    // A transfer that moves on may break any number of times.
+                    // A transfer that makes progress may be interrupted any number of times.
                     if transfer.got >= before + PROGRESS_BYTES {
                         tries = 1;
                     }
@@ -174,7 +174,7 @@ impl Registry {
     }
 
     async fn transfer(&self, transfer: &mut Transfer<'_>) -> Result<(), Broken> {
-        // Other addresses a manifest names for a layer are not asked.
+        // Alternative URLs of a layer in the manifest are ignored.
         let layer = LayerDescriptor { digest: &transfer.blob.digest, urls: &None };
         let mut answer = if transfer.got == 0 {
             self.client.pull_blob_stream(&self.reference, &layer).await?.stream
@@ -209,11 +209,11 @@ impl Registry {
     }
 }
 
-/// Why first contact came to nothing.
+/// Why the first connection failed.
 enum Contact {
-    /// Nobody answered.
+    /// No answer.
     None(String),
-    /// It answered, and will not have us.
+    /// It answered with a refusal.
     Refused(Fault),
 }
 
@@ -235,7 +235,7 @@ impl From<Fault> for Broken {
     }
 }
 
-/// The client verifies digests while streaming; what it found wrong is not to be tried again.
+/// The client verifies digests while streaming; a wrong digest is not retried.
 fn broken_stream(e: std::io::Error) -> Broken {
     let digest = e.get_ref().is_some_and(|inner| inner.is::<oci_client::errors::DigestError>());
     if digest { Broken::Fault(Fault::refused(chain(&e))) } else { Broken::Registry(OciError::IoError(e)) }
@@ -288,7 +288,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// A transfer taken up again is verified here only.
+    /// A resumed transfer is verified only here.
     async fn finish(mut self) -> Result<(), Fault> {
         self.file.flush().await.map_err(Fault::io("write a blob"))?;
         let got = format!("sha256:{}", hex(&self.hash.finalize()));
@@ -316,7 +316,7 @@ fn check_manifest(what: &str, text: &[u8], want: Option<&str>) -> Result<(Vec<u8
 }
 
 fn client(host: &str, options: &RegistryOptions) -> Result<Client, Fault> {
-    // The process may have one installed already, which then is used.
+    // If the process has installed one already, that one is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = ClientConfig {
         protocol: if is_loopback(host) { ClientProtocol::Http } else { ClientProtocol::Https },
@@ -328,7 +328,7 @@ fn client(host: &str, options: &RegistryOptions) -> Result<Client, Fault> {
     Client::try_from(config).map_err(|e| Fault::tool(format!("no HTTPS client: {}", chain(&e))))
 }
 
-/// Whether a registry is on this machine: the only ones spoken to without TLS.
+/// Whether a registry is on this machine. Only these are contacted without TLS.
 fn is_loopback(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,

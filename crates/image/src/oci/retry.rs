@@ -1,4 +1,4 @@
-//! Which failures of a registry pass, and how long to wait for that.
+//! Which registry failures are temporary, and how long to wait before a retry.
 
 use std::error::Error;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) fn back_off(first: Duration, tries: u32) -> Duration {
     wait + wait / 2 * (now.subsec_nanos() % 1_000) / 1_000
 }
 
-/// Sorts an error of the registry client.
+/// Classifies an error of the registry client.
 pub(super) fn judge(what: &str, e: &OciError) -> (Verdict, Fault) {
     let (verdict, kind) = match e {
         OciError::RequestError(_) | OciError::IoError(_) => (Verdict::Again, FailureKind::Io),
@@ -62,7 +62,7 @@ fn by_code(code: Option<&OciErrorCode>) -> (Verdict, FailureKind) {
 
 const SHOWN_CHARS: usize = 500;
 
-/// An error and what caused it, as one bounded line: the text may be a hostile server's.
+/// An error and its causes as one line of bounded length, because the text may come from a hostile server.
 pub(super) fn chain(e: &dyn Error) -> String {
     let mut text = e.to_string();
     let mut cause = e.source();

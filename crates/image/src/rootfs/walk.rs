@@ -15,7 +15,7 @@ use tar::{Builder, EntryType, Header};
 
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// What a directory is.
+/// What a directory represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A whole root.
@@ -45,13 +45,13 @@ struct Walk<'a, W: Write> {
     root: &'a Path,
     form: Form,
     device: u64,
-    /// Where a file with several names was met first.
+    /// The first path of each file with several names.
     links: HashMap<u64, PathBuf>,
     tar: Builder<W>,
 }
 
 impl<W: Write> Walk<'_, W> {
-    /// Writes one entry and gives what is in it.
+    /// Writes one entry and returns the entries of a directory.
     fn entry(&mut self, path: &Path) -> io::Result<Vec<PathBuf>> {
         let full = self.root.join(path);
         let meta = if path.as_os_str().is_empty() { full.metadata()? } else { full.symlink_metadata()? };
@@ -93,7 +93,7 @@ impl<W: Write> Walk<'_, W> {
             name.push(shown.file_name().unwrap_or_default());
             self.whiteout(&shown.with_file_name(name))?;
         } else {
-            // Devices are passed on, so that unpacking refuses them by name.
+            // Devices are included, so that unpacking refuses them by name.
             header.set_entry_type(match kind {
                 kind if kind.is_fifo() => EntryType::Fifo,
                 kind if kind.is_char_device() => EntryType::Char,
@@ -163,7 +163,7 @@ fn attribute_names(full: &Path) -> io::Result<Vec<String>> {
     Ok(names.split(|b| *b == 0).filter(|name| !name.is_empty()).map(text).collect())
 }
 
-/// A file of a size told before: one that shrank meanwhile is an error, one that grew is cut.
+/// Writes a file with the size announced in its header. A file that shrank is an error, one that grew is cut.
 struct Exactly {
     file: File,
     left: u64,

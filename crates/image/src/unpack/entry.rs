@@ -1,4 +1,4 @@
-//! One entry of an archive after another into the [`Tree`]: which kinds are taken, and what of their attributes.
+//! Unpacks the entries of an archive into the [`Tree`]: which kinds are accepted, and which of their attributes.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -190,7 +190,7 @@ fn extensions<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Extensio
     let (mut mtime, mut xattrs) = (None, vec![]);
     let Some(records) = entry.pax_extensions().map_err(unreadable)? else { return Ok((None, xattrs)) };
     for record in records {
-        // Readers disagree on what follows a broken record, which is a way to smuggle.
+        // Parsers disagree about what follows a broken record, which would allow smuggling.
         let record = record
             .map_err(|e| Fault::refused(format!("the extended header of {} is broken: {e}", show(path))))?;
         let Ok(key) = record.key() else { continue };

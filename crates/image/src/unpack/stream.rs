@@ -1,4 +1,4 @@
-//! The bytes of an archive on their way to the tar reader: unpacked, hashed before and after, and measured.
+//! The byte stream of an archive: decompressed, hashed before and after, and bounded.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -53,7 +53,7 @@ impl<R: Read> Read for Hashed<R> {
 
 pub(super) type Raw<R> = BufReader<Hashed<R>>;
 
-/// An archive as it came, its packing found by its first bytes.
+/// An archive as received; its first bytes tell the compression.
 pub(super) enum Packed<R: Read> {
     Plain(Raw<R>),
     Gzip(Box<flate2::bufread::MultiGzDecoder<Raw<R>>>),

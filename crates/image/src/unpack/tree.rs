@@ -64,7 +64,7 @@ impl Tree {
         }
     }
 
-    /// The directory an entry goes to; what is missing of its path is made as root's, with mode 755.
+    /// The directory of an entry. Missing parents are created with owner root and mode 755.
     pub(super) fn parent(&mut self, path: &[u8]) -> Result<OwnedFd, Fault> {
         if let Some((have, fd)) = &self.recent
             && have == path
@@ -103,7 +103,7 @@ impl Tree {
         Ok(at)
     }
 
-    /// Makes way for an entry that is not a directory.
+    /// Removes what is in the way of an entry that is not a directory.
     fn clear(&mut self, at: &OwnedFd, last: &[u8], name: &Name) -> Result<(), Fault> {
         let flags = match before(at, last)? {
             Before::Nothing => return Ok(()),
