@@ -127,7 +127,7 @@ apt() {
   mkdir -p target
   while :; do
     status=0
-    LC_ALL=C apt-get -q "$@" 2>"$errors" >&2 || status=$?
+    LC_ALL=C apt-get -q "$@" >&2 2>"$errors" || status=$?
     if [ "$status" -eq 0 ] || ! grep -Eq 'Could not get lock|Unable to acquire|Unable to lock' "$errors"; then
       cat "$errors" >&2
       return "$status"
