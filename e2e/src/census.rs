@@ -1,4 +1,4 @@
-//! What of a rig is on the host, compared with what should be: the tests' own look at the kernel, past driver and engine.
+//! Compares the resources of a rig on the host with the expected ones, read from the kernel, not from driver or engine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,21 +10,21 @@ use api::SandboxId;
 
 use crate::place::Place;
 
-/// What is removed in the background is given so long.
+/// Time for background removal.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What there should be.
+/// The expected resources.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
     /// Sandboxes with processes, frozen or not.
     pub alive: BTreeSet<SandboxId>,
-    /// Sandboxes of which there is only a disk.
+    /// Sandboxes that have only a disk.
     pub stopped: BTreeSet<SandboxId>,
     /// The process that runs the engine, where that is another than this one.
     pub daemon: Option<u32>,
 }
 
-/// Waits until the host has what is expected and nothing else; what is wrong with it in the end.
+/// Waits until the host has exactly the expected resources; returns the differences that remain.
 pub async fn settled(place: &Place, expected: &Expected) -> Vec<String> {
     let begin = Instant::now();
     loop {
@@ -36,7 +36,7 @@ pub async fn settled(place: &Place, expected: &Expected) -> Vec<String> {
     }
 }
 
-/// Everything that is there and should not be, or is not and should.
+/// Unexpected and missing resources.
 pub fn strays(place: &Place, expected: &Expected) -> Vec<String> {
     let alive: BTreeSet<String> = expected.alive.iter().map(ToString::to_string).collect();
     let disks: BTreeSet<String> = expected.alive.union(&expected.stopped).map(ToString::to_string).collect();

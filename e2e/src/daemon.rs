@@ -1,4 +1,4 @@
-//! An engine in a process of its own, which a test can kill. The other end is the program `victim`.
+//! An engine in a separate process that a test can kill: the program `victim`.
 //!
 //! A line each way: `NUMBER VERB ARGUMENTS`, answered by `NUMBER ok TEXT` or `NUMBER no TEXT`, in whatever order. The first
 //! line out is `ready` with what recovery found. The end of its input stops the victim in good order.
@@ -21,7 +21,7 @@ use crate::place::Place;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a victim's recovery found.
+/// The result of a victim's recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
     pub running: usize,
@@ -36,11 +36,11 @@ pub struct Found {
 pub enum Answer {
     Ok(String),
     No(String),
-    /// The victim died first: whether it did what it was asked is not known.
+    /// The victim died first; whether it executed the call is unknown.
     Lost,
 }
 
-/// A victim that runs.
+/// A running victim.
 pub struct Daemon {
     child: tokio::sync::Mutex<Child>,
     pid: Option<u32>,
@@ -67,7 +67,7 @@ impl Calls {
 }
 
 impl Daemon {
-    /// Starts a victim on a place. It recovers first; see [`Daemon::ready`].
+    /// Starts a victim on an installation. It recovers first; see [`Daemon::ready`].
     pub fn start(program: &Path, place: &Place, pool: u32, slots: u32) -> Result<Self> {
         // starts: sandboxd
         let mut child = Command::new(program)
@@ -131,7 +131,7 @@ impl Daemon {
         Ok((&mut *reader).await?)
     }
 
-    /// Has it stop in good order.
+    /// Stops it cleanly.
     pub async fn stop(self) -> Result<()> {
         drop(self.stdin);
         let mut child = self.child.lock().await;

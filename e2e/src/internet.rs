@@ -1,8 +1,8 @@
-//! An internet of our own: a machine for the daemon and, behind its only link, everything else. Called by tests and benches.
+//! A simulated internet: a machine for the daemon and, behind its only link, everything else. Used by tests and benches.
 //!
-//! Both are network namespaces without names, made by the test and gone with it, so nothing here can reach this host's own
-//! network, or another test. The internet has all addresses there are, private ones and a cloud's metadata service too: what
-//! leaves the machine by mistake arrives, is answered, and is seen.
+//! Both are unnamed network namespaces that end with the test, so nothing here can reach this host's network or another
+//! test. The internet has all addresses, including private ones and a cloud's metadata service: a packet that leaves the
+//! machine by mistake arrives, is answered, and is recorded.
 
 mod capture;
 mod certificates;
@@ -28,7 +28,7 @@ pub use echo::{GREETING, Manner};
 pub use namespace::Namespace;
 pub use web::BIG_MB;
 
-/// Its web servers are below this name, and can prove it.
+/// The domain of its web servers, for which they have certificates.
 pub const ZONE: &str = "web.example";
 /// Its name server.
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 53);
@@ -40,7 +40,7 @@ pub const MACHINE_V6: [&str; 2] = ["2001:db8:1::1", "fd00:77::1"];
 /// Addresses of the internet by IPv6: one like any other, and a cloud's metadata service.
 pub const OUTSIDE_V6: [&str; 3] = ["2001:db8:ffff::1", "fd00:ec2::254", "2606:4700:4700::1111"];
 
-/// Forwards, so that it would let through whatever nobody stops.
+/// Enables forwarding, so that everything passes that is not filtered.
 const MACHINE_SETUP: &str = "
 ip address add 192.0.2.1/30 dev wan
 ip address add 192.0.2.129/32 dev lo
@@ -121,7 +121,7 @@ impl Internet {
         Ok(internet)
     }
 
-    /// From here on sees every packet that arrives.
+    /// Starts recording all packets that arrive.
     pub fn watch(&self) -> Result<()> {
         self.seen.watch(&self.outside)
     }
@@ -175,13 +175,13 @@ impl Internet {
         Ok(())
     }
 
-    /// What the web servers were asked so far, a line each.
+    /// The requests that the web servers received, one line each.
     pub fn web_log(&self) -> String {
         let web = self.web.lock().unwrap_or_else(PoisonError::into_inner);
         web.as_ref().and_then(|web| std::fs::read_to_string(&web.log).ok()).unwrap_or_default()
     }
 
-    /// An address that nobody else has.
+    /// An unused address.
     pub fn address(&self) -> Result<Ipv4Addr> {
         let number = self.next_site.fetch_add(1, Ordering::Relaxed);
         ensure!((1..SITES).contains(&number), "this internet is full");

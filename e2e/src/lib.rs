@@ -1,4 +1,4 @@
-//! What whole-service tests and benchmarks stand on: a real engine with directories, cgroups and user ids of its own.
+//! The test harness of end-to-end tests and benchmarks: a real engine with its own directories, cgroups and user ids.
 
 mod census;
 mod daemon;

@@ -1,4 +1,4 @@
-//! What a rig may be told, and what all rigs have in common. Called by rigs and by their places.
+//! Options of rigs, and constants that all rigs share.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use rules::Capacity;
 /// Ranges of user ids a rig has; rigs take different ones, far above those of a real service.
 pub const SLOTS: u32 = 1024;
 
-/// What a rig may be told to do otherwise.
+/// Options of a rig.
 #[derive(Debug, Clone)]
 pub struct RigOptions {
     pub runtime: PathBuf,
@@ -50,7 +50,7 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The agent that `./dev build` made.
+/// The agent built by `./dev build`.
 pub fn agent() -> Result<PathBuf> {
     let path = std::env::var_os("SANDBOXD_AGENT")
         .map_or_else(|| workspace().join("target/bin/sandbox-agent"), PathBuf::from);

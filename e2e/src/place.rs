@@ -1,5 +1,5 @@
-//! Where on the host a rig's things are, and how they are cleared away whatever happened. Called by rigs, and by tests that
-//! run their engine in another process.
+//! The directories, cgroups and user ids of a rig on the host, and their removal. Used by rigs, and by tests that run their
+//! engine in another process.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::options::{RigOptions, SLOTS, agent, workspace};
 /// So many rigs find ranges of their own.
 const BLOCKS: u32 = 16;
 
-/// The places of one rig. All follow from its name.
+/// The paths and names of one rig, derived from its name.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub name: String,
@@ -23,7 +23,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// One that nobody uses.
+    /// An unused one.
     pub fn fresh() -> Self {
         let number: u32 = rand::rng().random_range(0..1_000_000);
         Self::with_number(format!("sandboxd-test-{}-{number}", std::process::id()), number)
@@ -69,7 +69,7 @@ impl Place {
         })?)
     }
 
-    /// Removes all that is there, by hand: no engine may be working on it.
+    /// Removes everything of it without an engine; no engine may use it.
     pub async fn clear(&self, options: &RigOptions) -> Result<()> {
         if !self.data.exists() && !self.run.exists() {
             return Ok(());
@@ -95,7 +95,7 @@ fn remove_cgroup_parents(name: &str) {
     let _ = std::fs::remove_dir(Path::new("/sys/fs/cgroup").join(name));
 }
 
-/// Clears a place when it goes out of scope: a test that fails leaves nothing either.
+/// Removes everything when it goes out of scope, also after a failed test.
 pub struct Sweeper {
     place: Place,
     options: RigOptions,

@@ -1,5 +1,5 @@
-//! A registry with one small image that is handed out slowly: half of its layer at once, the rest when the test says so. Called by
-//! tests of what is seen while an image is fetched. Ends when it is dropped.
+//! A registry with one small image that is sent slowly: half of its layer immediately, the rest when the test says so. Used
+//! by tests of the progress of pulls. Ends when it is dropped.
 
 use std::io::Write;
 use std::path::Path;

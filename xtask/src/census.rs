@@ -1,5 +1,5 @@
-//! What of sandboxd is on this machine: counted before the tests and after, so that a leak fails them, and swept away by
-//! `./dev clean`. Reading what vanishes meanwhile is no error; a place that cannot be read at all is.
+//! The census: resources of sandboxd on this machine, compared before and after the tests to find leaks, and removed by
+//! `./dev clean`. A resource that disappears while it is read is no error; a directory that cannot be read is.
 
 mod disk;
 mod kernel;
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// What ends by itself, a dying process or a lazy unmount, has this long to do so.
+/// Time for resources that disappear by themselves: dying processes, lazy unmounts.
 const STRAGGLERS_MS: u64 = 5_000;
-/// Pause between two looks.
+/// Interval between two checks.
 const LOOK_EVERY_MS: u64 = 100;
 
-/// What is there: a kind and a name that tells it from all others, with words for people.
+/// A resource: its kind, its unique name, and a description.
 pub type Census = BTreeMap<(String, String), String>;
 
 fn take() -> Result<Census> {
@@ -41,7 +41,7 @@ fn plain(name: String) -> (String, String) {
     (name, String::new())
 }
 
-/// Writes the names of all that is there to `file`.
+/// Writes the names of all resources to `file`.
 pub fn save(file: &Path) -> Result<ExitCode> {
     let census = take()?;
     let lines: String = census.keys().map(|(kind, name)| format!("{kind}\t{name}\n")).collect();
@@ -50,7 +50,7 @@ pub fn save(file: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails with a list of what is there and was not when `file` was saved.
+/// Fails with a list of the resources that are new since `file` was saved.
 pub fn compare(file: &Path) -> Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let before = parse(&text);

@@ -1,4 +1,4 @@
-//! The project's own checks and chores, run as `cargo xtask COMMAND` by `./dev`. Nothing here ships.
+//! Checks and maintenance tasks of the repository, run as `cargo xtask COMMAND` by `./dev`. Not shipped.
 
 mod census;
 mod tidy;
@@ -11,9 +11,9 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  tidy                    check the house rules and deny.toml; one line a violation
-  census --save FILE      write down what of sandboxd is on this machine
-  census --compare FILE   fail with a list of what has come since
+  tidy                    check the house rules and deny.toml; print one line per violation
+  census --save FILE      save a list of the resources of sandboxd on this machine
+  census --compare FILE   fail with a list of resources that are new since then
   sweep [--data]          remove what runs and tests left on this machine; --data also /var/lib/sandboxd";
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! The house rules as failing checks: `cargo xtask tidy`, part of `./dev lint`. One rule a file, each a function from what
-//! was read to [`Violation`]s. A rule cannot fail; only reading the repository can, and that ends the run with an error.
+//! The house rules as checks: `cargo xtask tidy`, part of `./dev lint`. Each file has one rule, a function from the sources
+//! to [`Violation`]s. A rule cannot fail; only reading the repository can, which ends the run with an error.
 
 mod attributes;
 mod cycles;

@@ -1,5 +1,5 @@
-//! A name server that says whatever a test tells it to, the truth or not. Messages are put together by hand: what the daemon
-//! makes of them must not depend on the library it uses itself.
+//! A name server whose answers a test chooses, also false ones. It builds messages by hand, so that the tests do not depend
+//! on the DNS library of the daemon.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,5 +1,5 @@
-//! A network namespace without a name. It lasts as long as the process that holds it, which ends with ours whatever becomes
-//! of us: its input does.
+//! An unnamed network namespace. A child process holds it open and exits when its standard input closes, so it ends with
+//! this process in any case.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,5 @@
-//! A server in a process of its own that ends with ours, whatever becomes of us: a shell waits for the end of its input and
-//! then ends the server.
+//! A server process that ends with this process in any case: a shell waits for the end of its input and then kills the
+//! server.
 
 use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};

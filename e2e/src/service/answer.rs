@@ -1,4 +1,4 @@
-//! An answer, and what holds of every one (section 7, section 8, decision 24).
+//! A response, and the checks that apply to all responses (docs/errors.md, docs/limits.md).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// From the request to the end of the answer.
+    /// From the request to the end of the response.
     pub took: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Answer {
         Ok(error)
     }
 
-    /// Whether the answer has the form that every answer has.
+    /// Checks what applies to all responses.
     pub fn check(&self) -> Result<()> {
         self.check_headers()
             .with_context(|| format!("{} {:?}: {}", self.status, self.headers, self.text()))?;

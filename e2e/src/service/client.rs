@@ -1,5 +1,5 @@
-//! A small HTTP client. It keeps connections, retries nothing, and looks at the form of every answer, so that each test of
-//! anything is a test of headers and error bodies too.
+//! A small HTTP client. It reuses connections, does not retry, and checks the form of all responses, so that every test also
+//! tests headers and error bodies.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::sender::Sender;
 use super::{Answer, Events, Service, tls};
 
-/// Longer than anything the service may take.
+/// Longer than any request of the service may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is spoken over TLS.

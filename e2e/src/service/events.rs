@@ -1,4 +1,4 @@
-//! A stream of Server-Sent Events, read strictly: only what the service is to send.
+//! A strict parser for streams of Server-Sent Events: accepts only what the service should send.
 
 use std::time::Duration;
 

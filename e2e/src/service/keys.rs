@@ -1,4 +1,4 @@
-//! API keys for tests, made as an operator makes them.
+//! API keys for tests, created with the command that operators use.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};

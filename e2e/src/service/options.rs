@@ -1,4 +1,4 @@
-//! How a test's service differs from the default one. Called by [`super::Service`], which writes it down as TOML.
+//! Options of a test's service. [`super::Service`] writes them as TOML.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

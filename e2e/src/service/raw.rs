@@ -1,4 +1,4 @@
-//! A connection on which anything can be sent, and a reader of what comes back.
+//! A raw connection on which any bytes can be sent, and a reader for the response.
 
 use std::time::{Duration, Instant};
 

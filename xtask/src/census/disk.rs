@@ -1,19 +1,19 @@
-//! Files: all that lies in the folders where we keep state. Called by `census` and `sweep`.
+//! Files in the directories that hold our state. Called by `census` and `sweep`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// Where folders of ours may lie, by the beginning of their names.
+/// Directories that may hold ours, and the beginning of their names.
 const PARENTS: [&str; 3] = ["/run", "/tmp", "/var/lib"];
 const PREFIX: &str = "sandboxd";
-/// Folder, sandboxes, one sandbox: what lies deeper is part of that sandbox.
+/// Directory, sandboxes, one sandbox: deeper files are part of that sandbox.
 const DEPTH: usize = 2;
-/// What is meant to outlive a run: images fetched once, the database, keys.
+/// Files that outlive a run: images, the database, keys.
 const KEPT: [&str; 6] = ["images", "layers", "blobs", "cache", "db", "tls"];
 
-/// The folders and files whose names are ours.
+/// The directories and files with our names.
 pub fn roots() -> Vec<PathBuf> {
     roots_in(&PARENTS.map(PathBuf::from))
 }
@@ -26,7 +26,7 @@ fn roots_in(parents: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// What lies in them, as far as it should not outlive a run.
+/// Their contents that should not outlive a run.
 pub fn files() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for root in roots() {

@@ -1,4 +1,4 @@
-//! What the kernel keeps: cgroups, mounts, loop devices, network links, firewall tables. Called by `census` and `sweep`.
+//! Kernel resources: cgroups, mounts, loop devices, network links, firewall tables. Called by `census` and `sweep`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Deep enough for what an init system puts above our cgroups.
+/// Depth of the search, enough for the cgroups of an init system above ours.
 const CGROUP_DEPTH: usize = 8;
 
 /// A line of /proc/self/mountinfo.
@@ -93,7 +93,7 @@ pub fn links() -> Result<Vec<String>> {
     Ok(entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// Firewall tables of this namespace; none where `nft` is not installed, since we make them with it.
+/// Firewall tables of this namespace; none if `nft` is not installed, because we create them with it.
 pub fn nft_tables() -> Result<Vec<String>> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&folders).any(|f: PathBuf| f.join("nft").exists()) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Programs that only run here because of us: our own, and those we start.
+/// Programs that run only because of us: our own, and those that we start.
 const PROGRAMS: [&str; 9] =
     ["sandboxd", "sandbox-agent", "sbx", "runc", "runsc", "crun", "bwrap", "docker-registry", "mmdebstrap"];
 const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
@@ -15,24 +15,24 @@ const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "ut
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub pid: u32,
-    /// In clock ticks since the machine started; with the pid it names a process for good.
+    /// In clock ticks since boot; unique together with the pid.
     pub started: u64,
     /// The kernel's name for it, at most 15 bytes, kept when it is a zombie.
     pub name: String,
-    /// File name of its program; empty where it cannot be read.
+    /// File name of its program; empty if it cannot be read.
     pub program: String,
     /// In a cgroup of ours.
     pub contained: bool,
 }
 
-/// Every process.
+/// All processes.
 pub fn all() -> Result<Vec<Process>> {
     let pids = fs::read_dir("/proc").context("/proc is not readable")?.flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Ok(pids.filter_map(read).collect())
 }
 
-/// One process, or nothing when it is gone.
+/// One process, or `None` if it has ended.
 fn read(pid: u32) -> Option<Process> {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let (name, started) = parse_stat(&fs::read_to_string(folder.join("stat")).ok()?)?;
@@ -74,7 +74,7 @@ pub fn ours() -> Result<Vec<(String, String)>> {
     Ok(ours.map(|p| (format!("{} since {}", p.pid, p.started), p.name)).collect())
 }
 
-/// Every namespace that a process lives in, with one process as a witness, and those pinned by name.
+/// All namespaces with processes, with the pid of one of them, and those pinned by name.
 pub fn namespaces() -> Result<Vec<(String, String)>> {
     let mut found = BTreeMap::new();
     for process in all()? {

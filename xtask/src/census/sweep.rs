@@ -1,5 +1,5 @@
 //! Removes what runs and tests left on this machine: `./dev clean`. It leaves a running daemon alone and refuses to go on.
-//! Each step is tried whatever became of the one before; a second call goes on where the first one failed.
+//! Each step runs even if the one before failed; a second call continues where the first one failed.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{disk, kernel, processes};
 
 const DYING_MS: u64 = 5_000;
 
-/// What becomes of the images and records in /var/lib.
+/// Whether to remove the images and records in /var/lib.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Keep,
@@ -30,7 +30,7 @@ pub fn run(data: Data) -> Result<ExitCode> {
     }
     let mut failures = Vec::new();
     end_processes(&mut failures)?;
-    // The newest mount lies on top.
+    // The newest mount is on top.
     for point in kernel::mounts()?.iter().rev().filter(|p| p.contains("sandboxd")) {
         step(&mut failures, "unmounted", point, || command("umount", &["--lazy", point]));
     }
@@ -57,7 +57,7 @@ fn step(failures: &mut Vec<String>, done: &str, what: &str, act: impl FnOnce() -
     }
 }
 
-/// Ends what is in our cgroups, frozen or not, and every agent. Nothing else: a stranger's runc is a stranger's.
+/// Kills all processes in our cgroups, frozen or not, and all agents. Other processes of runc are not ours.
 fn end_processes(failures: &mut Vec<String>) -> Result<()> {
     for folder in kernel::cgroups()? {
         let state = Path::new(&folder).join("freezer.state");
@@ -91,7 +91,7 @@ fn command(program: &str, args: &[&str]) -> Result<()> {
 }
 
 fn remove(path: &Path) -> Result<()> {
-    // Below a mount that is still there lies what is not ours to remove.
+    // Files below an existing mount may not be ours.
     if let Some(point) = kernel::mounts()?.iter().find(|m| Path::new(m).starts_with(path)) {
         bail!("{point} is still mounted");
     }

@@ -1,4 +1,4 @@
-//! docs/dependencies.md says why each direct dependency is there, and names none that is gone.
+//! docs/dependencies.md has a reason for each direct dependency, and lists no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Documents stay true: the paths they name exist, and the README's commands begin with programs that a reader will have.
-//! A test in e2e/ runs the README's commands; this rule only keeps strange ones from creeping in.
+//! The paths that documents name exist, and the README's commands begin with programs that a reader has. A test in e2e/ runs
+//! these commands.
 
 use std::collections::BTreeSet;
 

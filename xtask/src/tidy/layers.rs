@@ -3,7 +3,7 @@
 use super::Violation;
 use super::graph::Graph;
 
-/// A crate, what of ours it may use, and what its tests may use besides.
+/// A crate, the crates of the workspace that it may use, and those that only its tests may use.
 struct Layer {
     name: &'static str,
     uses: &'static [&'static str],
@@ -31,7 +31,7 @@ const LAYERS: [Layer; 19] = [
     layer("driver-oci", &["sandboxd-api", "rules", "driver"], &["guest-proto"]),
     layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
     layer("listen", &[], &[]),
-    // Only the program that is put together from the parts names a kind of wall.
+    // Only the program that assembles the parts names an isolation backend.
     layer(
         "sandboxd",
         &[

@@ -1,5 +1,5 @@
-//! A Rust tokeniser, just good enough for the rules: it tells code from comments and strings, and knows each token's line.
-//! Called by `source`. It never fails: text that is not Rust gives tokens of little use, and the compiler will say so.
+//! A Rust tokeniser, sufficient for the rules: it separates code from comments and strings, and knows each token's line.
+//! Called by `source`. It accepts any text; the compiler reports what is not Rust.
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

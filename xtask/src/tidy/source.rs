@@ -15,7 +15,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// A Rust file, taken apart.
+/// A parsed Rust file.
 #[derive(Debug)]
 pub struct Rust<'a> {
     pub path: &'a str,
@@ -40,7 +40,7 @@ pub fn load(root: &Path) -> Result<Vec<Source>> {
     let mut files = Vec::new();
     for path in String::from_utf8(listing.stdout)?.split_terminator('\0') {
         let full = root.join(path);
-        // A file deleted but still in the index is nobody's concern here.
+        // Skip files that are deleted but still in the index.
         let Ok(kind) = full.symlink_metadata() else { continue };
         if !kind.is_file() {
             continue;

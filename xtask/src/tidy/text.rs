@@ -1,5 +1,5 @@
-//! What no file may hold: marks of unfinished work, trailing blanks, paths of a developer's machine, hosts of package registries.
-//! Where a rule is wrong about one line, `tidy: allow(RULE): REASON` on that line says so.
+//! Text that no file may contain: marks of unfinished work, trailing blanks, paths of a developer's machine, hosts of package
+//! registries. `tidy: allow(RULE): REASON` on a line excludes it from a rule.
 
 use super::Violation;
 use super::source::Source;
