@@ -8,7 +8,7 @@ use crate::baselines::docker::Which;
 use crate::baselines::{hello, runc};
 use crate::benches::{NAMES, Scale, recovery};
 
-/// What the process is to be.
+/// The role of the process.
 #[derive(Debug)]
 pub enum Mode {
     Help,
@@ -18,7 +18,7 @@ pub enum Mode {
     RecoveryChild { name: Option<String>, count: usize },
 }
 
-/// What to measure.
+/// The benches to run.
 #[derive(Debug)]
 pub struct Arguments {
     pub names: Vec<&'static str>,

@@ -1,4 +1,4 @@
-//! What sandboxd is measured against.
+//! The subjects that sandboxd is compared with.
 
 pub mod bash;
 pub mod bwrap;

@@ -30,7 +30,7 @@ use anyhow::Result;
 use crate::baselines::docker::Docker;
 use crate::report::Row;
 
-/// What can be asked for. `create` is the peers' side of `create-warm` and `create-cold`.
+/// The benches that can be selected. `create` is the peers' side of `create-warm` and `create-cold`.
 pub const NAMES: [&str; 30] = [
     "execute",
     "create-warm",
@@ -75,7 +75,7 @@ pub enum Scale {
     Full,
 }
 
-/// What a run was told.
+/// The options of a run.
 pub struct Setup {
     pub selected: Vec<&'static str>,
     pub scale: Scale,
@@ -88,7 +88,7 @@ impl Setup {
     }
 }
 
-/// Runs what was asked for. A bench that fails is one line among the failures.
+/// Runs the selected benches. A bench that fails adds a line to the failures.
 pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     let mut rows = Vec::new();
     let mut failures = Vec::new();

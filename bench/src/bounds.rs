@@ -1,4 +1,4 @@
-//! What the figures have to be, and whether they are.
+//! The bounds of the figures, and whether they are met.
 
 use crate::report::{Figure, OURS, Row, aligned, find};
 
@@ -18,7 +18,7 @@ enum Test {
     AtLeast(f64),
     /// Our median as a multiple of theirs.
     MultipleAtMost(Peer, f64),
-    /// Our median is so many milliseconds more than theirs at most.
+    /// Our median exceeds theirs by at most so many milliseconds.
     MoreAtMost(Peer, f64),
     /// Our figure as a part of theirs.
     ShareAtLeast(Peer, f64),
@@ -150,7 +150,7 @@ const BOUNDS: [Bound; 68] = [
     bound("files-tar-out", "10,000 small files <= 2 s", Test::P50AtMost(2000.0)),
 ];
 
-/// The bounds of the benches that were asked for, with what was seen.
+/// The bounds of the selected benches, with the results.
 pub fn table(rows: &[Row], selected: &[&'static str]) -> String {
     let mut lines = vec![
         ["bench", "bound", "seen", ""].map(str::to_owned),

@@ -1,4 +1,4 @@
-//! What the host says about itself and its processes, read from `/proc` and `/sys`.
+//! Figures about the host and its processes, from `/proc` and `/sys`.
 
 use std::collections::BTreeMap;
 use std::fs;

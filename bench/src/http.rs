@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Where requests go, and as whom.
+/// The address and key of requests.
 #[derive(Clone)]
 pub struct Target {
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Measures sandboxd beside whatever else is on the machine. Run by `./dev bench`.
+//! Measures sandboxd and the subjects it is compared with. Run by `./dev bench`.
 //!
 //! Every subject of a bench takes its turn in every round, so noise of the machine hits all alike and their ratios count. A
 //! bench that fails is reported and the next one runs; what it made is removed. Three hidden subcommands are the parts that

@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON for programs.
+//! The results, as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub struct Row {
     pub subject: &'static str,
     pub figure: Figure,
     pub n: usize,
-    /// What broke the promise of the bench besides its figure: failed operations, things left behind.
+    /// Problems besides the figure: failed operations, leaked resources.
     pub problems: Vec<String>,
     /// For people: how the figure is made up.
     pub notes: Vec<String>,

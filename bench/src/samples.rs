@@ -1,4 +1,4 @@
-//! Durations of one subject, and what is said of them.
+//! Durations of one subject, and their statistics.
 
 use std::time::Duration;
 

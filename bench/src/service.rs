@@ -135,7 +135,7 @@ impl Service {
     }
 }
 
-/// Waits until the pool of the service that tells its figures there holds so many.
+/// Waits until the service's pool has so many sandboxes, according to its metrics.
 pub async fn pool_holds(metrics: SocketAddr, wanted: u32) -> Result<()> {
     let begin = Instant::now();
     while figure(metrics, "sandboxd_pool_ready{").await? < wanted {
@@ -145,7 +145,7 @@ pub async fn pool_holds(metrics: SocketAddr, wanted: u32) -> Result<()> {
     Ok(())
 }
 
-/// What a service tells of itself; `name` is what the line begins with.
+/// A metric of a service; `name` is the beginning of its line.
 pub async fn figure(metrics: SocketAddr, name: &str) -> Result<u32> {
     let mut stream = tokio::net::TcpStream::connect(metrics).await?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;

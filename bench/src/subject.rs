@@ -1,4 +1,4 @@
-//! What takes turns in a bench.
+//! The subjects of a bench, which run in alternation.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::samples::Samples;
 
 /// Rounds before the first that counts: caches fill and lazy parts are made.
 const WARM_UP: usize = 3;
-/// What a turn leaves running (a peer clearing up behind its answer) is not to fall into the next one's time.
+/// A pause, so that background work of one round (a peer that cleans up after its response) is not measured in the next.
 const BETWEEN_TURNS: Duration = Duration::from_millis(10);
 
 /// The row that a duration belongs to, and the duration.

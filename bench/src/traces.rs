@@ -1,4 +1,4 @@
-//! What a sandbox is on its host, to see when all of it is gone.
+//! The resources of a sandbox on its host, to detect when all of them are released.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ fn processes(cgroup: &Path) -> Vec<String> {
     found
 }
 
-/// A dead process that nobody has waited for counts: it holds a number.
+/// Zombies count, because they hold a process id.
 fn is_on_the_table(pid: &str) -> bool {
     Path::new("/proc").join(pid).exists()
 }

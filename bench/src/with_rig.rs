@@ -1,4 +1,4 @@
-//! A rig for the length of a bench, removed whatever becomes of the bench.
+//! A rig for the duration of a bench, removed even if the bench fails.
 
 use anyhow::{Context as _, Result, bail};
 use e2e::{Rig, RigOptions};

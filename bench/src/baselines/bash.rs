@@ -1,4 +1,4 @@
-//! A bare `bash -c` of the host, with pipes as a service would have them: what a command costs at the least.
+//! A bare `bash -c` of the host with pipes: the minimal cost of a command.
 
 use std::process::Stdio;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! The Docker Engine, over its socket as its own client does, with an image imported from the sandboxes' root file system.
 //!
-//! A daemon that was running loses the image and its containers again; a daemon of ours goes with all it made.
+//! The image and containers are removed from a daemon that was already running; a daemon that we started is removed entirely.
 
 mod daemon;
 mod http;
@@ -18,7 +18,7 @@ const RUNNING: &str = "/var/run/docker.sock";
 /// Which daemon to measure against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Whatever is on the usual socket, if anything.
+    /// The daemon on the default socket, if there is one.
     Running,
     /// One that is started for this run.
     Own,
@@ -53,7 +53,7 @@ impl Docker {
         }
     }
 
-    /// What `docker import` does.
+    /// Like `docker import`.
     async fn import(&self) -> Result<()> {
         let (repository, tag) = self.image.split_once(':').unwrap_or((&self.image, "latest"));
         let path = format!("/images/create?fromSrc=-&repo={repository}&tag={tag}");
@@ -121,7 +121,7 @@ impl Docker {
     pub async fn close(self) -> Result<()> {
         let cleared = self.clear().await;
         match self.own {
-            // Whatever it still knows goes with it.
+            // Its state is removed with it.
             Some(daemon) => daemon.stop().await,
             None => cleared,
         }

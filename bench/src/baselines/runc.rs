@@ -65,7 +65,7 @@ fn lay_out(dir: &Path, rig: &Rig, mut config: Value) -> Result<()> {
     config["linux"]["cgroupsPath"] = json!(format!("/{}/runc-bench", rig.name));
     for part in [dir, &root, &dir.join("state"), &dir.join("changes")] {
         fs::create_dir_all(part)?;
-        // Passed through by the container's root, who is nobody on the host.
+        // Accessible to the container's root, which is an unprivileged user on the host.
         fs::set_permissions(part, fs::Permissions::from_mode(0o711))?;
     }
     fs::write(dir.join("config.json"), serde_json::to_vec(&config)?)?;
@@ -88,7 +88,7 @@ impl Subject for Runc {
     }
 }
 
-/// What the worker does: one run and one answer a line, until its input ends.
+/// The worker's loop: one run and one response per line, until its input ends.
 pub fn work(dir: &Path) -> Result<()> {
     let changes = dir.join("changes");
     mount("tmpfs", &changes, "tmpfs", MountFlags::empty(), None).context("mounting a place for changes")?;

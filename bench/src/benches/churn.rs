@@ -40,7 +40,7 @@ pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     .await
 }
 
-/// The rate, counted until nothing is left of the last one, and what went wrong.
+/// The rate, measured until all resources of the last sandbox are released, and the failures.
 async fn churn(rig: &Rig, clients: usize, cycles: usize) -> Result<(f64, Vec<String>)> {
     let begun = AtomicUsize::new(0);
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Many idle sandboxes at once: what one of them takes of the host's memory, and what the daemon does meanwhile.
+//! Many idle sandboxes: the host memory per sandbox, and the daemon's CPU time.
 //!
 //! The figure is the difference of the host's `MemAvailable`, which holds everything: agents, kernel objects, page tables,
 //! disks' buffers, the daemon's own share. Caches that cost nothing to drop are dropped before both readings.
@@ -25,7 +25,7 @@ const PARTS: [&str; 9] =
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     let count = if setup.scale == Scale::Full { 500 } else { 100 };
     with_rig(RigOptions::default(), async |rig: &Rig| {
-        // The first one also pays for what all share.
+        // The first one also pays for shared resources.
         let first = rig.create().await?;
         host::settle_memory().await?;
         let before = host::memory_kb()?;

@@ -13,7 +13,7 @@ use super::{Scale, Setup};
 use crate::report::Row;
 use machine::Machine;
 
-/// What can be asked for.
+/// The benches that can be selected.
 pub const NAMES: [&str; 6] = [
     "egress-stream",
     "egress-first-byte",

@@ -1,4 +1,4 @@
-//! What it costs to run `true`: through engine and agent, as a bare process, through Docker.
+//! The cost of running `true`: through engine and agent, as a bare process, through Docker.
 
 use std::time::Instant;
 

@@ -21,7 +21,7 @@ const PIECE: usize = 1 << 20;
 const PIECES: u64 = 1000;
 const ROUNDS: usize = 5;
 const SMALL_FILES: u64 = 10_000;
-/// What does as much inside.
+/// A command that does the same inside the sandbox.
 const INSIDE: &str = "inside";
 
 pub async fn run() -> Result<Vec<Row>> {

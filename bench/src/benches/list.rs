@@ -26,7 +26,7 @@ const EACH_USER: u32 = 100;
 /// Far enough ahead that retention leaves all of them.
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// What is asked for in a round.
+/// The request of a round.
 type Query = Box<dyn Fn(u32) -> String>;
 
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
@@ -54,7 +54,7 @@ async fn measure(subject: &'static str, records: u32) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (bench, total, query) in lists {
             let samples = list(&mut connection, total, query).await.context(bench)?;
-            // What counts here is how many records there are.
+            // Only the number of records matters here.
             let mut row = Row::times(bench, subject, &samples);
             row.n = records as usize;
             rows.push(row);

@@ -85,7 +85,7 @@ async fn read_bash() -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// By how many megabytes we grow while a command prints without end and nobody reads.
+/// Growth of the daemon in megabytes while a command prints endlessly and nobody reads.
 async fn stopped_reader(rig: &Rig, id: &SandboxId) -> Result<f64> {
     let mut execution = rig.engine.execute("test", id, e2e::command("cat /dev/zero")).await?;
     let mut seen = 0;

@@ -58,7 +58,7 @@ fn expected() -> String {
     format!("{}+{paused}+0", COUNT - paused)
 }
 
-/// A process of ours that runs an engine.
+/// A child process that runs an engine.
 struct Daemon {
     process: Child,
     name: String,
@@ -89,7 +89,7 @@ impl Daemon {
     }
 }
 
-/// What that process does.
+/// The main function of that process.
 pub async fn child(name: Option<String>, count: usize) -> Result<()> {
     let begin = Instant::now();
     let rig = match name {

@@ -1,4 +1,4 @@
-//! Streams: how soon a line comes that was written inside, how fast many come, and what a reader that stops costs.
+//! Streams: latency of a line, throughput of many lines, and the cost of a reader that stops.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -43,7 +43,7 @@ async fn start(connection: &mut Connection, path: &str, command: &str) -> Result
     Ok(answer)
 }
 
-/// Bash says what time it is; its clock is ours.
+/// Bash prints the time; its clock is the host's.
 async fn first_lines(connection: &mut Connection, path: &str) -> Result<Samples> {
     let mut samples = Samples::default();
     for _ in 0..FIRST_LINES {

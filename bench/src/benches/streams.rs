@@ -1,4 +1,4 @@
-//! Two thousand open streams, and as many connections that say nothing: whether they are served, and what the daemon weighs.
+//! Two thousand open streams, and as many idle connections: whether they are served, and the daemon's memory.
 
 use anyhow::{Context as _, Result, ensure};
 use http_body_util::BodyExt as _;
@@ -14,7 +14,7 @@ const OPEN: usize = 2000;
 const PER_SANDBOX: usize = 100;
 
 pub async fn run() -> Result<Vec<Row>> {
-    // Each in a service of its own: what one leaves to the allocator is not the other's.
+    // Each in its own service, so that the allocator's state of one does not affect the other.
     let idle = with_service(async |service: &Service| idle(service).await).await?;
     Ok(vec![with_service(async |service: &Service| streams(service).await).await?, idle])
 }

@@ -18,10 +18,10 @@ use super::http::Client;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
-/// Tried in turn: the first is what people run, the second needs nothing of the host.
+/// Storage drivers, tried in order: the first is the default, the second works on any host.
 const STORAGE: [&str; 2] = ["overlay2", "vfs"];
 
-/// What these programs make outside of the directories they are told to use.
+/// Files that these programs create outside of the configured directories.
 const ELSEWHERE: [&str; 4] = ["/etc/docker/key.json", "/run/docker", "/run/containerd", "/opt/containerd"];
 
 pub struct Daemon {
@@ -165,7 +165,7 @@ async fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Shims outlive both daemons. They carry the address of ours on their command line.
+/// Shims outlive both daemons. Their command line has the address of our daemon.
 fn end_shims(run: &Path) -> Result<()> {
     let address = run.join("containerd.sock").display().to_string();
     for entry in fs::read_dir("/proc")?.flatten() {

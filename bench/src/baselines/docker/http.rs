@@ -14,7 +14,7 @@ pub struct Client {
     socket: PathBuf,
 }
 
-/// What came back, its body in one piece.
+/// A response with its complete body.
 #[derive(Debug)]
 pub struct Answer {
     status: u16,

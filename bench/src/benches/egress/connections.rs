@@ -10,7 +10,7 @@ use crate::host;
 use crate::report::{Figure, OURS, Row};
 
 const WANTED: usize = 5_000;
-/// Sandboxes that share them: one alone may not have so many.
+/// Sandboxes that share the connections, because of the limit per sandbox.
 const SANDBOXES: usize = 10;
 /// Until one sandbox holds all of its share.
 const PATIENCE_MINUTES: usize = 3;

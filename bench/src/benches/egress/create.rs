@@ -1,4 +1,4 @@
-//! What a network adds to a create, through the whole service: two daemons take turns, one with and one without.
+//! The cost of a network for a create, through the whole service: two daemons in alternation, with and without a network.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use crate::service::{figure, pool_holds};
 
 const ROUNDS: usize = 100;
 const WARM_UP: usize = 3;
-/// What was destroyed is cleared away, and nobody is busy with filling pools any more.
+/// Waits until destroyed sandboxes are removed and the pools are full.
 const BETWEEN: Duration = Duration::from_millis(150);
-/// What the metrics call creates from the pool.
+/// The metric of creates from the pool.
 const FROM_POOL: &str = "sandboxd_created_total{from=\"pool\"}";
 
 pub async fn run(bench: &'static str, pool: u32) -> Result<Vec<Row>> {

@@ -70,7 +70,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What a command prints in a sandbox, or on the machine itself.
+    /// The output of a command in a sandbox, or on the machine.
     pub async fn output(&self, sandbox: Option<&str>, command: &str) -> Result<String> {
         let Some(id) = sandbox else {
             // starts: curl, git, python3

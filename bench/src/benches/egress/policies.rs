@@ -16,7 +16,7 @@ const DOMAINS: usize = 50;
 const ROUNDS: usize = 200;
 const MAKERS: usize = 3;
 
-/// A list as nobody else has it.
+/// A unique list.
 fn policy(site: &str, of: usize) -> Value {
     let listed = (1..DOMAINS).map(|n| format!("host-{n}.of-{of}.example")).chain([site.to_owned()]);
     json!({ "default": "deny", "allow": listed.collect::<Vec<_>>() })
