@@ -53,6 +53,8 @@ fresh_root() {
   mmdebstrap --quiet --variant=minbase "$suite" "$root" "${mirror:-http://deb.debian.org/debian}" ||
     die "fresh: mmdebstrap could not build $suite"
   apt-config dump | grep -E '^Acquire::(http|https)' >"$root/etc/apt/apt.conf.d/99host" || true
+  # The root is removed afterwards, so dpkg need not sync every file.
+  echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
   for file in /usr/local/share/ca-certificates/*.crt; do
     if [ -e "$file" ]; then install -Dm 644 -t "$root/usr/local/share/ca-certificates" "$file"; fi
   done
