@@ -241,6 +241,7 @@ impl Own {
         let dir = self.dir();
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let log = File::create(self.path(LOG)).context("cannot make the log of lxcfs")?;
+        // starts: lxcfs
         let mut child = Command::new(&self.program)
             .arg("-f")
             .arg("-p")
