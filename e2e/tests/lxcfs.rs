@@ -164,8 +164,7 @@ async fn default_service() -> Service {
 }
 
 async fn created(client: &Client, memory_mb: u32) -> String {
-    let body =
-        json!({ "image": Service::image(), "resources": { "cpu": 1, "memoryMb": memory_mb, "diskMb": 64 } });
+    let body = json!({ "image": Service::image(), "resources": { "memoryMb": memory_mb } });
     let sandbox = client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap();
     sandbox["id"].as_str().unwrap().to_owned()
 }
@@ -202,18 +201,21 @@ async fn a_default_service_shows_the_sandboxs_own_memory() {
     }
     let service = default_service().await;
     let client = service.account().await.unwrap();
-    let first = created(&client, 512).await;
-    assert_eq!(prints(&client, &first, TOTAL_MB).await, "512");
-    assert_eq!(prints(&client, &first, "nproc").await, "1");
+    let first = created(&client, 2048).await;
+    assert_eq!(prints(&client, &first, TOTAL_MB).await, "2048");
+    assert_eq!(
+        prints(&client, &first, "grep -c ^processor /proc/cpuinfo").await,
+        prints(&client, &first, "nproc").await
+    );
 
     // The next daemon takes it over, also after a crash.
     let before = own_lxcfs(&service);
     service.kill().unwrap();
     service.boot().await.unwrap();
     assert_eq!(own_lxcfs(&service), before);
-    assert_eq!(prints(&client, &first, TOTAL_MB).await, "512");
-    let second = created(&client, 1024).await;
-    assert_eq!(prints(&client, &second, TOTAL_MB).await, "1024");
+    assert_eq!(prints(&client, &first, TOTAL_MB).await, "2048");
+    let second = created(&client, 4096).await;
+    assert_eq!(prints(&client, &second, TOTAL_MB).await, "4096");
 
     // With the last sandbox gone a daemon that stops leaves none.
     for id in [first, second] {
@@ -237,7 +239,7 @@ async fn sandboxes_survive_the_death_of_lxcfs() {
     let Some(pid) = own_lxcfs(&service) else {
         return skipped("sandboxes_survive_the_death_of_lxcfs", "the host runs an lxcfs of its own");
     };
-    let old = created(&client, 512).await;
+    let old = created(&client, 2048).await;
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(pid).unwrap(),
         rustix::process::Signal::KILL,
@@ -250,9 +252,9 @@ async fn sandboxes_survive_the_death_of_lxcfs() {
     let read = json!({ "command": "cat /proc/meminfo; echo $?", "timeoutMs": 10_000 });
     client.post(&path, &read).await.unwrap().is(200).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
-    assert_eq!(prints(&client, &old, "echo on; nproc").await, "on\n1");
-    let new = created(&client, 1024).await;
-    assert_eq!(prints(&client, &new, TOTAL_MB).await, "1024");
+    assert_eq!(prints(&client, &old, "echo on; id -u").await, "on\n0");
+    let new = created(&client, 4096).await;
+    assert_eq!(prints(&client, &new, TOTAL_MB).await, "4096");
 }
 
 async fn becomes(holds: impl Fn() -> bool) {

@@ -26,7 +26,7 @@ impl<'a> Temporary<'a> {
     }
 
     /// It was renamed to its target.
-    pub fn detach(&mut self) {
+    pub fn keep(&mut self) {
         self.is_kept = true;
     }
 }
