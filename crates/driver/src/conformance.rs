@@ -1,4 +1,4 @@
-//! What every wall does, as one suite. A driver's tests call [`all`] with a way to make a host without sandboxes.
+//! The conformance suite of isolation backends. A driver's tests call [`all`] with a way to make a host without sandboxes.
 //!
 //! Each case gets sandboxes of its own and panics where the driver is wrong. What a case made it removes at its end; where
 //! it fails, that is left to the caller.
@@ -220,7 +220,7 @@ async fn neighbours_do_not_meet(host: &Host) {
     host.gone(&other).await;
 }
 
-/// A wall that nobody can plug leaves the plug alone, and starts.
+/// A backend whose network cannot be plugged does not call the plug, and starts.
 async fn a_plug_that_fails_fails_the_start(host: &Host) {
     let spec = host.spec(11);
     ok(host.driver.create(&spec).await);

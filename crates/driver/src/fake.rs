@@ -1,4 +1,4 @@
-//! A wall made of memory, for tests of the layers above. Its agents are scripted and may be hostile; each verb can be made
+//! An isolation backend in memory, for tests of the layers above. Its agents are scripted and may be hostile; each verb can be made
 //! to fail or to wait.
 //!
 //! A clone is the same host, so that a test can let an engine die and start another on what is there. It also watches its

@@ -1,4 +1,4 @@
-//! What can isolate a sandbox. The engine knows walls only through [`Driver`].
+//! The interface of isolation backends. The engine uses them only through [`Driver`].
 //!
 //! A driver keeps no memory that matters: everything it must find again after its process died is on the host
 //! (directories, cgroups, processes), and [`Driver::list`] reads it from there. Every call is safe to repeat, and a call
@@ -79,14 +79,14 @@ impl DriverError {
     }
 }
 
-/// A kind of wall. Calls for one sandbox come one at a time; calls for different ones come together.
+/// An isolation backend. Calls for one sandbox come one at a time; calls for different ones come together.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {
     /// Lays out the sandbox's directory and disk. Afterwards it is [`Presence::Stopped`].
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
 
     /// Starts the sandbox's first process, the agent, on the disk that is there. Afterwards `connect` works. A plug that fails
-    /// fails the start. A wall whose network nobody can plug leaves the plug alone: nothing gets in or out of such a sandbox.
+    /// fails the start. A backend whose network cannot be plugged does not call the plug: nothing gets in or out of such a sandbox.
     async fn start(&self, spec: &SandboxSpec, plug: Option<Plug>) -> Result<(), DriverError>;
 
     /// Stops every process where it stands.

@@ -1,4 +1,4 @@
-//! The fake passes the suite that real walls pass.
+//! The fake backend passes the conformance suite.
 
 use std::sync::Arc;
 

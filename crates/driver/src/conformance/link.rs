@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::ByteStream;
 
-/// Longer than any honest answer takes, on a loaded host and behind a slow wall.
+/// Longer than any honest answer takes, on a loaded host and with a slow backend.
 const PATIENCE: Duration = Duration::from_secs(30);
 const WINDOW: u32 = 64 * 1024;
 
