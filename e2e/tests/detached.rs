@@ -65,7 +65,7 @@ async fn shown(reader: &mut OutputReader, wanted: &str) -> String {
     text
 }
 
-/// The life of a command, and that a terminal is one, whatever the wall.
+/// The life of a command, and that a terminal is one, with any isolation backend.
 async fn lives(rig: &Rig) {
     let id = rig.create().await.unwrap();
     let beginning = OutputPosition::default();
