@@ -30,11 +30,11 @@ pub fn all(config: &Config) -> Vec<Finding> {
         tool("mkfs.ext4", "disks of sandboxes", "apt-get install e2fsprogs", Finding::bad),
         tool(
             "mmdebstrap",
-            "substitutes for images that cannot be pulled",
+            "stand-ins for images that cannot be pulled",
             "apt-get install mmdebstrap",
             Finding::fair,
         ),
-        tool("npm", "Node in the substitute for node:22", "apt-get install npm", Finding::fair),
+        tool("npm", "Node in the stand-in for node:22", "apt-get install npm", Finding::fair),
         memory(),
         disk(config),
         processes(),
