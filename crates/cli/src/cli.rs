@@ -1,6 +1,7 @@
 //! The command line. Arguments with rules of their own are in `cli/`: how a command runs, what is copied, keys.
 
 mod copy;
+mod events;
 mod key;
 mod running;
 
@@ -11,6 +12,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 pub use copy::{CpArguments, Volume};
+pub use events::EventsArguments;
 pub use key::KeyVerb;
 pub use running::Running;
 
@@ -276,25 +278,6 @@ pub struct RmArguments {
     /// Terminate every live sandbox of the account
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct EventsArguments {
-    /// List only events of this sandbox
-    #[arg(value_name = "SANDBOX")]
-    pub id: Option<String>,
-    /// Print new events until Ctrl-C or until the sandbox is terminated
-    #[arg(long, short)]
-    pub follow: bool,
-    /// List only this type, such as exec.completed, or group, such as 'exec.*'; repeatable
-    #[arg(long = "type", short = 't', value_name = "TYPE")]
-    pub kinds: Vec<String>,
-    /// List only events of this run
-    #[arg(long, value_name = "ID")]
-    pub run: Option<String>,
-    /// List the newest N events [default: 100, with --follow 10]
-    #[arg(long, short = 'n', value_name = "N")]
-    pub last: Option<usize>,
 }
 
 #[derive(Debug, Args)]
