@@ -276,11 +276,11 @@ async fn mistakes_are_told_with_what_helps() {
     wrong(&["exec", "sb_00000000", "--", "true"], &["SANDBOX_NOT_FOUND", "request req_", "sbx ls"]);
     wrong(&["run", "no-such:image", "--", "true"], &["no-such:image", "INVALID_CONFIG", "ubuntu:24.04"]);
     wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4, 8"]);
-    wrong(&["exec", "nonsense", "--", "true"], &["nonsense", "as 'sbx create' prints it"]);
-    wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs SANDBOX' shows them"]);
-    wrong(&["exec", "--timeout", "0", "sb_00000000", "--", "true"], &["more than 0 and at most 24h"]);
-    wrong(&["exec", "--timeout", "6m", "--buffered", "sb_00000000", "--", "true"], &["5m at most"]);
-    wrong(&["--url", "https://127.0.0.1:9", "ls"], &["127.0.0.1:9", "is the service running"]);
+    wrong(&["exec", "nonsense", "--", "true"], &["nonsense", "a sandbox id is sb_"]);
+    wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs SANDBOX' lists executions"]);
+    wrong(&["exec", "--timeout", "0", "sb_00000000", "--", "true"], &["above 0 and up to 24h"]);
+    wrong(&["exec", "--timeout", "6m", "--buffered", "sb_00000000", "--", "true"], &["at most 5m"]);
+    wrong(&["--url", "https://127.0.0.1:9", "ls"], &["127.0.0.1:9", "check that the service runs"]);
     wrong(&["--url", "http://a.example", "ls"], &["in the clear"]);
     wrong(&["--profile", "nowhere", "ls"], &["nowhere", "sbx login"]);
     wrong(&["frobnicate"], &["frobnicate"]);
@@ -382,7 +382,7 @@ async fn shells_complete_commands_and_live_ids() {
     let pages = person.home.path().join("man");
     person.says(&["man", pages.to_str().unwrap()]);
     let page = std::fs::read_to_string(pages.join("sbx-run.1")).unwrap();
-    assert!(page.contains("sandbox of its own") && pages.join("sbx.1").exists());
+    assert!(page.contains("in a new sandbox") && pages.join("sbx.1").exists());
     for shell in ["zsh", "fish"] {
         assert!(person.says(&["completion", shell]).contains("__complete"));
     }

@@ -178,7 +178,7 @@ pub struct RunArguments {
     /// With :rw it is copied back out after the command has ended.
     #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
-    /// Command: one argument is a bash command line, several are a program and its arguments
+    /// Command to run: a bash command line, or a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -204,7 +204,7 @@ pub struct ExecArguments {
     /// A detached command has no time limit unless --timeout sets one, of at most 24h.
     #[arg(long, short, conflicts_with = "buffered")]
     pub detach: bool,
-    /// Command: one argument is a bash command line, several are a program and its arguments
+    /// Command to run: a bash command line, or a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -223,7 +223,7 @@ pub struct ShellArguments {
     /// Start in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Run this instead of a shell: one argument is a bash command line, several are a program and its arguments
+    /// Run this instead of a shell: a bash command line, or a program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }

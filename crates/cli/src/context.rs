@@ -15,7 +15,7 @@ use crate::style::{Paint, Tone};
 /// Exit code of failures of sbx itself, as with `docker run`.
 pub const OURS: u8 = 125;
 /// Timeout of requests for completion candidates.
-const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX -- mkdir -p DIR' creates a directory and its parents";
+const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX -- mkdir -p DIR' creates the directory";
 const QUICK: Duration = Duration::from_secs(1);
 
 /// The client that flags, environment and profile select.
@@ -109,7 +109,7 @@ impl std::fmt::Display for NoDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let dir = self.path.parent().unwrap_or(Path::new("/"));
         write!(f, "the directory {} does not exist in the sandbox ({}", dir.display(), Code::FileNotFound)?;
-        self.request_id.iter().try_for_each(|id| write!(f, ", {id}"))?;
+        self.request_id.iter().try_for_each(|id| write!(f, ", request {id}"))?;
         f.write_str(")")
     }
 }

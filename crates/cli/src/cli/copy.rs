@@ -19,7 +19,7 @@ pub struct Volume {
 pub struct CpArguments {
     /// Local path, SANDBOX:PATH, or - for standard input; a directory ending in /. means its contents
     pub from: OsString,
-    /// Local path, SANDBOX:PATH, or - for standard output; copies into an existing directory or a name ending in /
+    /// Local path, SANDBOX:PATH, or - for standard output; a name ending in / is a directory
     pub to: OsString,
     /// Show no progress bar
     #[arg(long, short)]
