@@ -1,19 +1,19 @@
 # shellcheck shell=bash
-# Runs the targets of fuzz/ with cargo-fuzz. Sourced by ./dev; gives cmd_fuzz.
+# Runs the targets of fuzz/ with cargo-fuzz. Sourced by ./dev; provides cmd_fuzz.
 
 cmd_fuzz() {
   setup build fuzz
   local target=${1:-} seconds=${2:-60} targets
-  case $seconds in '' | *[!0-9]*) die "fuzz: SECONDS is $seconds; a whole number is wanted" ;; esac
+  case $seconds in '' | *[!0-9]*) die "fuzz: SECONDS is $seconds; it must be a whole number" ;; esac
   if ! cargo fuzz --version >/dev/null 2>&1; then
-    say "installing cargo-fuzz (some minutes, once)"
+    say "installing cargo-fuzz (takes some minutes, once)"
     cargo install cargo-fuzz --locked || die "cargo-fuzz could not be installed; try: cargo install cargo-fuzz --locked"
   fi
-  # The sanitizer's flags are unstable; this lets the stable compiler, the one we ship with, take them.
+  # The sanitizer's flags are unstable. This lets the stable compiler, which builds the releases, accept them.
   export RUSTC_BOOTSTRAP=1
   targets=$(cargo fuzz list)
   if [ -n "$target" ]; then
-    grep -qxF -- "$target" <<<"$targets" || die "fuzz: no target $target; there are: $(tr '\n' ' ' <<<"$targets")"
+    grep -qxF -- "$target" <<<"$targets" || die "fuzz: unknown target $target; known are: $(tr '\n' ' ' <<<"$targets")"
     targets=$target
   fi
   for target in $targets; do

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Every check of the sources. One that fails does not keep the next from running. Sourced by ./dev; gives cmd_lint.
+# All checks of the sources. A failed check does not stop the next one. Sourced by ./dev; provides cmd_lint.
 
 FAILED_CHECKS=()
 
-# check NAME COMMAND...: runs it and remembers whether it failed.
+# check NAME COMMAND...: runs it and records a failure.
 check() {
   local name=$1
   shift
@@ -12,13 +12,13 @@ check() {
 }
 
 cmd_lint() {
-  # Where shellcheck cannot be had, its check fails and says so; the others still run.
+  # If shellcheck cannot be installed, its check fails; the others still run.
   if present shellcheck || [ "$(id -u)" -eq 0 ]; then setup build lint; else need_cargo; fi
   check "cargo fmt" cargo fmt --all --check
   check "cargo clippy" cargo clippy --workspace --all-targets --release --locked --quiet -- -D warnings
   check "cargo xtask tidy" cargo xtask tidy
   check "shellcheck" shellcheck --external-sources dev dev.d/*.sh .ci/run e2e/vm/make.sh
-  # xtask tidy reads deny.toml itself (licences, versions, bans, sources). cargo-deny adds the advisories, which need the network.
+  # xtask tidy checks deny.toml (licences, versions, bans, sources). cargo-deny adds the advisories, which need the network.
   if cargo deny --version >/dev/null 2>&1; then
     check "cargo deny" cargo deny --workspace check
   else
@@ -29,5 +29,5 @@ cmd_lint() {
     printf '  %s\n' "${FAILED_CHECKS[@]}" >&2
     exit 1
   fi
-  say "every check passed"
+  say "all checks passed"
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Runs the tests as root and then looks for what they left on the machine. Sourced by ./dev; gives cmd_test.
+# Runs the tests as root, then reports what they left on the machine. Sourced by ./dev; provides cmd_test.
 #
-# A test that cannot run here appends a line `NAME: REASON` to the file in SANDBOXD_SKIP_LOG and returns. The lines are
-# shown at the end; with CI=true one of them is a failure.
+# A test that cannot run on this machine appends a line `NAME: REASON` to the file named by SANDBOXD_SKIP_LOG and returns.
+# The lines are shown at the end; with CI=true they are failures.
 
 cmd_test() {
   need_root test
@@ -19,8 +19,8 @@ cmd_test() {
   cargo xtask census --save "$dir/census-before"
   SANDBOXD_AGENT="$ROOT/target/bin/sandbox-agent" SANDBOXD_SKIP_LOG="$ROOT/$dir/skipped" \
     cargo test --release --locked --no-fail-fast ${scope[@]+"${scope[@]}"} "$@" 2>&1 | tee "$dir/log" || status=1
-  [ "$status" -eq 0 ] || say "tests failed; the whole output is in $dir/log"
-  # Leaks are looked for after failures too: a failing test must not hide what it left.
+  [ "$status" -eq 0 ] || say "tests failed; the complete output is in $dir/log"
+  # Check for leaks after failures too: a failing test must not hide what it left.
   cargo xtask census --compare "$dir/census-before" || status=1
   report_skipped "$dir" || status=1
   [ "$status" -eq 0 ] || die "./dev test failed"
@@ -32,10 +32,10 @@ report_skipped() {
   if [ ! -s "$1/skipped" ]; then
     return 0
   fi
-  say "not run on this machine:"
+  say "skipped on this machine:"
   sed 's/^/  /' "$1/skipped" >&2
   if [ "${CI:-}" = true ]; then
-    say "in CI every test has to run"
+    say "in CI all tests must run"
     return 1
   fi
 }

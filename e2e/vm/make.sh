@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes what the virtual machine of tests/cgroup_v2.rs boots from: a kernel of the distribution, an initramfs that finds the
-# disks, a disk with programs of this host, and one with the images that the tests use. Called by that test.
+# Builds the files that the virtual machine of tests/cgroup_v2.rs boots from: a kernel of the distribution, an initramfs that
+# mounts the disks, a disk with programs of this host, and one with the images that the tests use. Called by that test.
 #
 #   make.sh CACHE RUN WORKSPACE IMAGES IMAGE PROGRAM...
 #
-# Kernel and images are kept in CACHE, where two callers take turns; the rest goes to RUN, which belongs to the caller.
-# Installs nothing: the kernel's package is only unpacked.
+# Kernel and images are stored in CACHE, which is locked; the rest is written to RUN, which belongs to the caller. Nothing is
+# installed: the kernel's package is only unpacked.
 set -euo pipefail
 
 CACHE=$1 RUN=$2 WORKSPACE=$3 IMAGES=$4 IMAGE=$5
 shift 5
 HERE=$(dirname "$(readlink -f "$0")")
-# What the kernel may need for the disks and for sandboxes, if it has not got it built in.
+# Modules that the kernel needs for the disks and for sandboxes, unless they are built in.
 MODULES='virtio_pci virtio_blk ext4 overlay loop fuse'
 # By distribution: the package that depends on the newest small kernel.
 KERNELS='linux-image-cloud-amd64 linux-image-virtual'
@@ -47,7 +47,7 @@ fetch_kernel() {
   mkdir -p "$new"
   (
     cd "$new"
-    # Lists may be missing, or name what is not on the mirror any more.
+    # The package lists may be missing or outdated.
     download || { apt-get update -q >&2 && download; } || die "apt gives none of the kernels $KERNELS"
     for package in *.deb; do dpkg-deb -x "$package" .; done
     rm -- *.deb
@@ -55,7 +55,7 @@ fetch_kernel() {
   mv "$new" "$CACHE/kernel"
 }
 
-# Adds a kernel module to the list, those it needs before it.
+# Adds a kernel module to the list, after those that it depends on.
 add_module() {
   local name=${1//[-_]/[-_]} file needed
   file=$(find "$CACHE/kernel" -name "$name.ko*" -print -quit)
@@ -121,7 +121,7 @@ make_root() {
   printf 'export SANDBOXD_TEST_ROOTFS=%q\n' "/images/images/layers/$(layers | tail -n 1)" >"$tree/etc/environment"
   printf 'GUEST=%q\n' "$1" >>"$tree/etc/environment"
   install -m 755 "$HERE/init" "$tree/init"
-  # Room for the disks of sandboxes; it is taken when it is used.
+  # Sparse space for the disks of sandboxes.
   mkfs.ext4 -q -F -d "$tree" "$RUN/root.img" 8G
   rm -r "$tree"
 }
@@ -136,7 +136,7 @@ make_images() {
   local names tree=$CACHE/images.new layer name
   mapfile -t names < <(layers)
   [ ${#names[@]} -gt 0 ] || die "$IMAGES holds no image $IMAGE"
-  # Another image or another way to make the disk is another disk.
+  # A different image or script gives a different disk.
   name=$CACHE/images-$(printf '%s\n' "${names[@]}" | cat - "$HERE/make.sh" | sha256sum | cut -c 1-16).img
   if [ ! -e "$name" ]; then
     rm -rf "$tree" "$CACHE"/images-*.img
@@ -147,7 +147,7 @@ make_images() {
     mv "$tree.img" "$name"
     rm -rf "$tree"
   fi
-  # The caller goes on with a name of its own, whatever the next one does in the cache.
+  # A link of its own keeps the disk if the next caller replaces it in the cache.
   ln "$name" "$RUN/images.img"
 }
 
