@@ -23,7 +23,7 @@ pub enum Told {
     Failed(FileErrorKind, String),
 }
 
-/// How an errand went.
+/// How a file operation went.
 #[derive(Debug)]
 pub struct Outcome {
     pub told: Vec<Told>,
@@ -32,18 +32,18 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The last reply of an errand that was done.
+    /// The last reply of a successful file operation.
     pub fn done(self) -> Told {
-        assert_eq!(self.exit, Exit::Code(0), "{:?}", self.reported_ends);
-        self.reported_ends.last().expect("nothing was said").clone()
+        assert_eq!(self.exit, Exit::Code(0), "{:?}", self.told);
+        self.told.last().expect("nothing was said").clone()
     }
 
     /// Why it was not done.
     pub fn failed(self) -> (FileErrorKind, String) {
-        assert_eq!(self.exit, Exit::Code(1), "{:?}", self.reported_ends);
-        match self.reported_ends.into_iter().next_back() {
+        assert_eq!(self.exit, Exit::Code(1), "{:?}", self.told);
+        match self.told.into_iter().next_back() {
             Some(Told::Failed(kind, message)) => (kind, message),
-            other => panic!("no fault: {other:?}"),
+            other => panic!("no failure: {other:?}"),
         }
     }
 
