@@ -1,5 +1,5 @@
-//! An agent that mends a failing test in a sandbox. The model is scripted, so that this runs anywhere: what a real one would be asked
-//! is `Model::next`. All that model and sandbox do is one run, in a list of events of the service.
+//! An agent that fixes a failing test in a sandbox. The model is scripted, so that the example runs anywhere; `Model::next` is the place
+//! for a real one. The actions of model and sandbox are one run, listed as events of the service.
 //!
 //! `cargo run -p sandboxd-client --example agent_loop`, with a service as `Client::from_env` finds it.
 
@@ -14,7 +14,7 @@ if [ "$got" != 5 ]; then echo "add 2 3: expected 5, got $got"; exit 1; fi
 echo ok
 "#;
 
-/// What a model wants done.
+/// An action that the model requests.
 enum Wish {
     Shell(&'static str),
     ReadFile(&'static str),
@@ -22,11 +22,11 @@ enum Wish {
     Done,
 }
 
-/// Thinks, and wishes.
+/// The scripted model.
 struct Model;
 
 impl Model {
-    /// The next step, from what the last one brought.
+    /// The next action, given the result of the last one.
     fn next(&self, seen: &str) -> (&'static str, Wish) {
         match seen {
             "" => ("I run the test first.", Wish::Shell("bash test.sh")),
@@ -84,7 +84,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Does what was wished for in the sandbox, where it can harm nothing; answers what the model is to see.
+/// Carries out the action in the sandbox and returns the result for the model.
 async fn carry_out(sandbox: &Sandbox, wish: Wish) -> sandboxd_client::Result<String> {
     match wish {
         Wish::Shell(command) => {
@@ -105,7 +105,7 @@ async fn verdict(sandbox: &Sandbox) -> sandboxd_client::Result<&'static str> {
     Ok(if passed { "passed" } else { "failed" })
 }
 
-/// As a model's answer would say.
+/// As in the response of a model.
 fn cost(read: &str, written: &str) -> LlmCost {
     let (input_tokens, output_tokens) = (read.len() as u64 / 4, written.len() as u64 / 4);
     let amount = (input_tokens * 3 + output_tokens * 15) as f64 / 1e6;

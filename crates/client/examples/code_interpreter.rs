@@ -1,12 +1,12 @@
-//! A session like a notebook's: cells run one after the other in one interpreter, which keeps variables, functions and its directory.
-//! The interpreter is a process that lives on in the sandbox between the commands that feed it; it also survives a pause.
+//! A notebook session: cells run one after the other in one interpreter, which keeps variables, functions and its working directory.
+//! The interpreter keeps running in the sandbox between the commands that send cells to it, and survives a pause.
 //!
 //! `cargo run -p sandboxd-client --example code_interpreter`, with a service as `Client::from_env` finds it.
 
 use sandboxd_client::{Client, Sandbox};
 
-/// Runs what it is told of through one pipe, tells of its end through another. Bash, as every image has it; for Python it would be
-/// the same with `exec(open(cell).read(), state)`.
+/// Runs the cells named in one pipe and reports their end in another. It uses bash, which every image has; for Python use
+/// `exec(open(cell).read(), state)`.
 const INTERPRETER: &str = r#"
 mkdir -p /tmp/session && cd /tmp/session && mkfifo wanted ended
 (
@@ -23,7 +23,7 @@ struct Session {
     cells: u32,
 }
 
-/// What became of a cell.
+/// The result of a cell.
 struct Ran {
     output: String,
     failed: bool,
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for code in cells {
         println!("[{}] {code}", session.cells + 1);
         if session.cells == 2 {
-            // Somebody goes for lunch. The next cell wakes it up.
+            // The user is away for a while. The next cell resumes the sandbox.
             sandbox.pause().await?;
         }
         let ran = session.run(code).await?;

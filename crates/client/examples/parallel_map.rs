@@ -1,4 +1,4 @@
-//! A function over twenty inputs, each in a sandbox of its own, side by side; the results in the order of the inputs.
+//! Applies a function to twenty inputs in parallel, each in its own sandbox. Results keep the order of the inputs.
 //!
 //! `cargo run -p sandboxd-client --example parallel_map`, with a service as `Client::from_env` finds it.
 
@@ -9,7 +9,7 @@ use sandboxd_client::{Client, ClientBuilder, SandboxState};
 
 const INPUTS: u64 = 20;
 const AT_ONCE: usize = 20;
-/// A service that lets ten creates a minute through says when the next may come; the library comes back then.
+/// If the service limits creates per minute, the library waits for the time in Retry-After.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::main(flavor = "current_thread")]
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Whatever goes wrong half-way, the sandbox is gone afterwards.
+/// The guard terminates the sandbox also after an error.
 async fn square(client: &Client, job: &str, input: u64) -> sandboxd_client::Result<String> {
     let image = std::env::var("IMAGE").unwrap_or_else(|_| "ubuntu:24.04".to_owned());
     let sandbox = client.create(image).metadata("job", job).await?.terminate_on_drop();

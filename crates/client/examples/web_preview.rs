@@ -1,7 +1,8 @@
-//! A web app that is looked at while it is made: it runs in a sandbox, one of its ports has a URL, and who has the link sees each
-//! change with the next look. The link holds a token that ends by itself; nobody needs a key for it.
+//! A preview of a web application in a sandbox: a port is exposed at a URL, and everybody with the link sees each change on reload. The
+//! link contains a token that expires; no key is required.
 //!
-//! `cargo run -p sandboxd-client --example web_preview`, with a service as `Client::from_env` finds it. Each line on standard input goes on.
+//! `cargo run -p sandboxd-client --example web_preview`, with a service as `Client::from_env` finds it. Each line on standard input
+//! continues.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use sandboxd_client::{Client, Sandbox};
 
 const PORT: u16 = 8080;
 
-/// The app: one page, read anew for each request. Perl, as every Debian has it.
+/// The application: one page, read for each request. It uses Perl, which every Debian image has.
 const APP: &str = r#"
 use strict;
 use IO::Socket::INET;
@@ -26,7 +27,7 @@ while (my $browser = $listener->accept) {
 "#;
 
 async fn show(sandbox: &Sandbox, page: &str) -> sandboxd_client::Result<()> {
-    // Replaced in one step: nobody sees half a page.
+    // Writes are atomic, so no viewer sees half a page.
     sandbox.files().write("index.html", format!("<h1>{page}</h1>\n")).await?;
     Ok(())
 }

@@ -309,7 +309,7 @@ impl Events {
         if self.sandbox.is_some() {
             let own = format!("{}?{}", self.path(true), query(false));
             match transport.json(Call::get(own)).await {
-                // Its events are among those of the account now.
+                // The events of a terminated sandbox remain in the list of the account.
                 Err(error) if error.code() == Code::SandboxNotFound && error.terminated().is_some() => {}
                 answer => return answer,
             }
@@ -318,7 +318,7 @@ impl Events {
     }
 }
 
-/// `None` for what a later version brings.
+/// `None` for an event kind of a newer service.
 pub fn known(event: Value) -> Option<RuntimeEvent> {
     serde_json::from_value(event).ok()
 }

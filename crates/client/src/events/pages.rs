@@ -1,4 +1,4 @@
-//! Events page by page, from one end or the other, as one stream.
+//! Pages of events, in either order, as one stream.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use super::{Events, known};
 use crate::Result;
 
-/// All that are there, fetched as they are taken.
+/// All recorded events, fetched on demand.
 pub fn pages(events: Events) -> impl Stream<Item = Result<RuntimeEvent>> + Send + 'static {
     let begin = Pages { place: events.after, events, more: true, page: VecDeque::new() };
     try_unfold(begin, |mut pages| async move {
@@ -29,7 +29,7 @@ pub fn pages(events: Events) -> impl Stream<Item = Result<RuntimeEvent>> + Send 
 
 struct Pages {
     events: Events,
-    /// The last event that was fetched; for the oldest first, also before the first of them.
+    /// The last fetched event. With the oldest first, pages continue after it.
     place: Option<EventId>,
     more: bool,
     page: VecDeque<RuntimeEvent>,

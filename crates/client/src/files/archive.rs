@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::files::tree::unpack;
 
-    /// An archive, while whose writing something is done: as soon as `at` is written, and so before what stands behind it.
+    /// A writer that runs an action as soon as `at` is written, before the data after it.
     struct Meanwhile<F> {
         archive: Vec<u8>,
         at: &'static str,
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Packs a directory in which something is done when `at` is written; what comes out on the other side, sorted.
+    /// Packs a directory, running an action when `at` is written. Returns the unpacked entries, sorted.
     fn packed(dir: &Path, at: &'static str, act: impl FnOnce()) -> Vec<(String, Vec<u8>)> {
         let mut meanwhile = Meanwhile { archive: Vec::new(), at, act: Some(act) };
         pack(dir, &mut meanwhile).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(names_of(&entries), ["./", "file"]);
     }
 
-    /// It is cut where it has grown, and filled where it has shrunk, and what comes behind it is found.
+    /// A file that grew is cut off, one that shrank is filled, and the next entry is still found.
     #[test]
     fn a_file_is_as_long_as_it_was() {
         for (length, left) in [(300, 300), (5000, 1000)] {
@@ -205,7 +205,7 @@ mod tests {
                 std::fs::write(dir.path().join(name), vec![b'a'; 1000]).unwrap();
             }
             let entries = packed(dir.path(), "changing", || {
-                // In place, as who has it open does.
+                // Changes the file in place, like a program that has it open.
                 let mut file = File::options().write(true).truncate(true).open(&changing).unwrap();
                 file.write_all(&vec![b'b'; length]).unwrap();
             });
@@ -226,14 +226,14 @@ mod tests {
             std::fs::write(at(name), name).unwrap();
         }
         symlink("stays", at("link")).unwrap();
-        // The directory itself comes first, when its names are known.
+        // The directory entry precedes its contents, whose names are known then.
         let entries = packed(dir.path(), "./", || {
             std::fs::remove_dir_all(at("dir")).unwrap();
             std::fs::remove_file(at("file")).unwrap();
             std::fs::remove_file(at("link")).unwrap();
         });
         assert_eq!(names_of(&entries), ["./", "stays", "swapped", "swapped/file"]);
-        // And where its directory was there is a file by now.
+        // A file has replaced the directory meanwhile.
         let entries = packed(dir.path(), "swapped", || {
             std::fs::remove_dir_all(at("swapped")).unwrap();
             std::fs::write(at("swapped"), "").unwrap();
@@ -241,14 +241,14 @@ mod tests {
         assert_eq!(names_of(&entries), ["./", "stays", "swapped"]);
     }
 
-    /// As an error, and not as a file that is not there.
+    /// An error, not an omitted file.
     #[test]
     fn what_cannot_be_read_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let (name, error) =
             ("n".repeat(200), |dir: &Path| pack(dir, &mut Vec::new()).unwrap_err().to_string());
         std::fs::write(dir.path().join(&name), "").unwrap();
-        // Itself it can be named, and what is in it no more, by nobody.
+        // The directory has the longest possible path, so its contents cannot be opened.
         let mut long = dir.path().to_owned();
         while long.as_os_str().len() < 4000 {
             long.push("..");
@@ -260,7 +260,7 @@ mod tests {
         assert!(error(&dir.path().join(&name)).contains(&name));
         let closed = dir.path().join(&name);
         std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o000)).unwrap();
-        // Root reads all the same.
+        // Root can read the file anyway.
         if File::open(&closed).is_err() {
             assert!(error(dir.path()).contains(&format!("{name}: Permission denied")));
         }

@@ -139,9 +139,9 @@ fn pass<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<u64> {
         io::copy(entry, &mut io::sink())?;
         return Ok(0);
     }
-    // Reading it would read its holes, of any length. A size that pax records change is not to be relied on.
-    let says = if entry.pax_extensions()?.is_none() { entry.header().entry_size()? } else { 0 };
-    Ok(says)
+    // A sparse entry is not read, because its holes may have any length. Its size is not reliable if pax records change it.
+    let size = if entry.pax_extensions()?.is_none() { entry.header().entry_size()? } else { 0 };
+    Ok(size)
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
         let mut archive = Builder::new(Vec::new());
         for (kind, name, link) in entries {
             let mut header = Header::new_gnu();
-            // Not by the method that would refuse it.
+            // Bypasses the method that would reject the name.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
             header.set_entry_type(*kind);
@@ -195,7 +195,7 @@ mod tests {
             ],
             vec![(EntryType::Regular, victim.to_str().unwrap(), "")],
         ] {
-            // Refused or skipped: either is well.
+            // The entry may be rejected or skipped.
             let _ = unpack(&mut hostile(&entries).as_slice(), &dir);
             assert_eq!(std::fs::read_to_string(&victim).unwrap(), "good", "{entries:?}");
             assert!(!outside.path().join("new").exists(), "{entries:?}");
@@ -220,14 +220,14 @@ mod tests {
         let error = unpack(&mut hostile(&entries).as_slice(), to.path()).unwrap_err().to_string();
         assert!(to.path().join("before").exists() && to.path().join("behind").exists());
         assert_eq!(outside.path().read_dir().unwrap().count(), 0);
-        // With its cause, and no longer than a few.
+        // The message contains causes and has a bounded length.
         assert!(
             error.contains("link`: ") && error.contains("link/0") && error.ends_with("; and 2 more"),
             "{error}"
         );
     }
 
-    /// An entry of a kind that says something of the next one.
+    /// An entry whose kind modifies the next one.
     fn about_next(archive: &mut Builder<Vec<u8>>, kind: EntryType, content: &[u8]) {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
@@ -262,13 +262,13 @@ mod tests {
             let mut rest = whole.as_slice();
             let error = unpack(&mut rest, to.path()).unwrap_err();
             assert!(error.to_string().contains("longer than 65536 bytes"), "{kind:?}: {error}");
-            // It was not even read.
+            // The entry was not read.
             assert!(rest.len() > 7 << 20, "{kind:?}: {} left of {}", rest.len(), whole.len());
         }
         assert!(whole.len() > 9 << 20);
     }
 
-    /// Contents of any length, also of what is left out, and heads that are as long as any need be.
+    /// Contents may have any length, also those of omitted entries, and headers may have the longest legitimate size.
     #[test]
     fn nothing_else_is_bounded() {
         let to = tempfile::tempdir().unwrap();
@@ -276,7 +276,7 @@ mod tests {
         let long = vec![b'x'; 3 << 20];
         about_next(&mut archive, EntryType::XGlobalHeader, &long);
         about_next(&mut archive, EntryType::Fifo, &long);
-        // With a hole of gigabytes behind its content.
+        // A sparse file with a hole of gigabytes.
         let mut sparse = Header::new_gnu();
         sparse.set_entry_type(EntryType::GNUSparse);
         sparse.set_size(long.len() as u64);

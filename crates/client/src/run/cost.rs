@@ -1,4 +1,4 @@
-//! What an answer of a model costs.
+//! The cost of a model response.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,6 @@ pub struct LlmCost {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub amount: f64,
-    /// Such as `USD`.
+    /// The currency, such as `USD`.
     pub currency: String,
 }

@@ -71,10 +71,10 @@ async fn what_comes_bit_by_bit_goes_in_few_posts() {
         say(&line, 1).await;
         sleep(Duration::from_millis(100)).await;
     }
-    // 5 s are over; who waits does not wait for the rest of the pause.
+    // After 5 s a flush does not wait for the rest of the interval.
     assert!(sent(&line).await.is_none());
     assert_eq!(sink.posts(), [(0.0, 1), (2.0, 20), (4.0, 20), (5.0, 10)]);
-    // Who comes after a pause goes at once.
+    // An event after an idle interval is sent at once.
     sleep(Duration::from_secs(60)).await;
     say(&line, 1).await;
     sleep(Duration::from_millis(1)).await;
@@ -113,7 +113,7 @@ async fn refusals_are_not_waited_for_without_end() {
     assert_eq!(sent(&line).await.unwrap().code(), Code::RateLimited);
     assert_eq!(sink.posts().last(), Some(&(300.0, 1)));
     sink.refusals.lock().unwrap().clear();
-    // One that asks for longer is not even begun with; another fault is none that time mends.
+    // A longer Retry-After is not waited for; other errors are not retried.
     for (status, code) in [(429, "RATE_LIMITED"), (404, "SANDBOX_NOT_FOUND")] {
         sink.refuse(status, code, Some(3600));
         say(&line, 1).await;
