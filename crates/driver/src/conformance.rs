@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use api::SandboxId;
 use guest_proto::Exit;
 
-use crate::{Driver, DriverError, Limits, Plug, Presence, SandboxSpec};
+use crate::{Driver, DriverError, Limits, NetworkHook, Presence, SandboxSpec};
 use link::Link;
 
 /// A driver to try, and the layers of an image with bash and procps.
@@ -99,18 +99,18 @@ async fn a_sandbox_goes_through_its_states(host: &Host) {
 
 async fn verbs_that_do_not_suit_are_refused_and_change_nothing(host: &Host) {
     let spec = host.spec(2);
-    unsuited(host.driver.pause(&spec.id).await, Presence::Absent);
-    unsuited(host.driver.resume(&spec.id).await, Presence::Absent);
+    invalid_state(host.driver.pause(&spec.id).await, Presence::Absent);
+    invalid_state(host.driver.resume(&spec.id).await, Presence::Absent);
     assert!(host.driver.connect(&spec.id).await.is_err());
     assert!(host.driver.limit(&spec).await.is_err());
     ok(host.driver.create(&spec).await);
-    unsuited(host.driver.pause(&spec.id).await, Presence::Stopped);
-    unsuited(host.driver.resume(&spec.id).await, Presence::Stopped);
+    invalid_state(host.driver.pause(&spec.id).await, Presence::Stopped);
+    invalid_state(host.driver.resume(&spec.id).await, Presence::Stopped);
     assert!(host.driver.connect(&spec.id).await.is_err());
     ok(host.driver.start(&spec, None).await);
-    unsuited(host.driver.resume(&spec.id).await, Presence::Running);
+    invalid_state(host.driver.resume(&spec.id).await, Presence::Running);
     ok(host.driver.pause(&spec.id).await);
-    unsuited(host.driver.pause(&spec.id).await, Presence::Paused);
+    invalid_state(host.driver.pause(&spec.id).await, Presence::Paused);
     assert_eq!(host.presence(&spec.id).await, Presence::Paused);
     host.gone(&spec).await;
 }
@@ -226,7 +226,7 @@ async fn a_plug_that_fails_fails_the_start(host: &Host) {
     ok(host.driver.create(&spec).await);
     let asked = Arc::new(AtomicU32::new(0));
     let asked_by_plug = Arc::clone(&asked);
-    let plug: Plug = Arc::new(move |_| {
+    let plug: NetworkHook = Arc::new(move |_| {
         asked_by_plug.fetch_add(1, Ordering::SeqCst);
         Err(io::Error::other("a test wants it so"))
     });
@@ -235,9 +235,9 @@ async fn a_plug_that_fails_fails_the_start(host: &Host) {
     host.gone(&spec).await;
 }
 
-fn unsuited(result: Result<(), DriverError>, found: Presence) {
+fn invalid_state(result: Result<(), DriverError>, found: Presence) {
     match result {
-        Err(DriverError::Unsuited { presence, .. }) => assert_eq!(presence, found),
+        Err(DriverError::InvalidState { presence, .. }) => assert_eq!(presence, found),
         other => panic!("expected a refusal and got {other:?}"),
     }
 }

@@ -14,14 +14,15 @@
 //! that order; where the commit fails, what was done on the host is undone and the caller hears of the failure. A
 //! termination commits first: a daemon that dies then finds no record, and removes what is left.
 
-mod entry;
-mod network;
+mod admission;
+mod lifecycle;
+mod network_policy;
 mod ports;
-mod verbs;
 
-pub use verbs::PROCESSES_LOST;
+pub use lifecycle::PROCESSES_LOST;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,21 +33,21 @@ use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+use crate::detached::registry::{AgentAvailability, SandboxExecutions};
 use crate::events;
-use crate::handle::{Handle, MAILBOX, Request, Work};
-use crate::kept::book::{Executions, Reach};
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
+use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, WorkKind};
 use crate::shared::Shared;
 use crate::status::Status;
 
-/// After a verb that the actor wanted by itself failed, it tries again so much later.
+/// LinkLoss a verb that the actor wanted by itself failed, it tries again so much later.
 const RETRY: Duration = Duration::from_secs(5);
 /// The timer takes no more than two years; a ring too early does no harm.
 const LONGEST_WAIT: Duration = Duration::from_secs(300 * 24 * 3600);
 
 /// What a sandbox is when its actor begins.
-pub struct Birth {
+pub struct ActorInit {
     pub record: SandboxRecord,
     /// Where its processes run and are reached.
     pub agent: Option<Agent>,
@@ -55,7 +56,7 @@ pub struct Birth {
 }
 
 /// What there is of the sandbox's processes.
-enum Phase {
+enum ProcessState {
     /// They run. No agent: the link broke and is opened again when it is needed.
     Running(Option<Agent>),
     Frozen(Option<Agent>),
@@ -67,35 +68,28 @@ struct Actor {
     shared: Arc<Shared>,
     record: Arc<SandboxRecord>,
     spec: SandboxSpec,
-    phase: Phase,
+    phase: ProcessState,
     reservation: Reservation,
     /// Given up with the last trace of the sandbox.
     slot: Option<SlotLease>,
     slots: Slots,
     /// Callers that wait for a place, longest first.
-    queue: VecDeque<entry::Waiting>,
+    queue: VecDeque<admission::QueuedWork>,
     traffic: u32,
     /// Of the places that are taken, those of terminals.
     terminals: u32,
-    executions: Arc<Executions>,
+    executions: Arc<SandboxExecutions>,
     quiet_since: TimeMs,
     /// When the timer rings, if it is set.
     armed: Option<TimeMs>,
     /// What is due waits until then, after it could not be done.
     not_before: TimeMs,
-    last_loss: Option<Instant>,
+    last_link_loss: Option<Instant>,
     /// The network may be under another policy than the recorded one: that could not be put back in force.
-    policy_owed: bool,
-    bell: Arc<Notify>,
+    policy_pending: bool,
+    deadline_reached: Arc<Notify>,
     status: watch::Sender<Status>,
-    leaving: mpsc::UnboundedSender<Work>,
-}
-
-/// Whether the actor goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    GoesOn,
-    IsOver,
+    released: mpsc::UnboundedSender<WorkKind>,
 }
 
 /// An event in a sandbox's name.
@@ -123,19 +117,19 @@ pub fn with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRecord, 
 }
 
 /// Starts the actor of a sandbox whose record is committed, and registers it.
-pub fn spawn(shared: &Arc<Shared>, birth: Birth) -> Status {
-    let Birth { record, agent, reservation, slot } = birth;
+pub fn spawn(shared: &Arc<Shared>, birth: ActorInit) -> Status {
+    let ActorInit { record, agent, reservation, slot } = birth;
     let (requests, mailbox) = mpsc::channel(MAILBOX);
-    let (leaving, left) = mpsc::unbounded_channel();
+    let (released, released_permits) = mpsc::unbounded_channel();
     let status = Status::new(record);
     let (publisher, watcher) = watch::channel(status.clone());
     let record = Arc::clone(&status.record);
     let actor = Actor {
         spec: spec_of(&record),
         phase: match (record.state, reservation.hold()) {
-            (SandboxState::Running | SandboxState::Creating, _) => Phase::Running(agent),
-            (_, rules::Hold::Stopped) => Phase::Stopped,
-            (_, _) => Phase::Frozen(agent),
+            (SandboxState::Running | SandboxState::Creating, _) => ProcessState::Running(agent),
+            (_, rules::Hold::Stopped) => ProcessState::Stopped,
+            (_, _) => ProcessState::Frozen(agent),
         },
         slots: Slots::new(shared.settings.concurrent_executions, shared.settings.execution_queue),
         queue: VecDeque::new(),
@@ -145,18 +139,18 @@ pub fn spawn(shared: &Arc<Shared>, birth: Birth) -> Status {
         quiet_since: shared.clock.now(),
         armed: None,
         not_before: TimeMs(0),
-        bell: Arc::new(Notify::new()),
+        deadline_reached: Arc::new(Notify::new()),
         status: publisher,
         shared: Arc::clone(shared),
         record,
         reservation,
         slot: Some(slot),
-        last_loss: None,
-        policy_owed: false,
-        leaving,
+        last_link_loss: None,
+        policy_pending: false,
+        released,
     };
-    shared.register(status.record.id.clone(), Handle { requests, status: watcher });
-    shared.tasks.spawn(actor.run(mailbox, left));
+    shared.register(status.record.id.clone(), ActorHandle { requests, status: watcher });
+    shared.tasks.spawn(actor.run(mailbox, released_permits));
     status
 }
 
@@ -173,50 +167,58 @@ pub fn spec_of(record: &SandboxRecord) -> SandboxSpec {
 }
 
 impl Actor {
-    async fn run(mut self, mut mailbox: mpsc::Receiver<Request>, mut left: mpsc::UnboundedReceiver<Work>) {
-        let bell = Arc::clone(&self.bell);
+    async fn run(
+        mut self,
+        mut mailbox: mpsc::Receiver<ActorRequest>,
+        mut released_permits: mpsc::UnboundedReceiver<WorkKind>,
+    ) {
+        let deadline_reached = Arc::clone(&self.deadline_reached);
         let stopping = self.shared.stopping.clone();
-        if matches!(self.phase, Phase::Running(None)) {
+        if matches!(self.phase, ProcessState::Running(None)) {
             // Recovered: reached by its own actor, so that one that does not answer keeps nobody else waiting.
             self.link_lost().await;
         }
-        self.keep_found();
-        self.arm();
+        self.adopt_detached_executions();
+        self.arm_timer();
         loop {
-            self.publish_reach();
+            self.publish_agent_availability();
             let mut link = self.link_end();
             let life = tokio::select! {
-                // Whoever left makes room for whoever asks.
+                // Whoever released_permits makes room for whoever asks.
                 biased;
-                Some(work) = left.recv() => {
-                    self.left(work).await;
-                    Life::GoesOn
+                Some(work) = released_permits.recv() => {
+                    self.release(work).await;
+                    ControlFlow::Continue(())
                 }
                 () = link_ended(&mut link) => {
                     self.link_lost().await;
-                    Life::GoesOn
+                    ControlFlow::Continue(())
                 }
                 // What is due is not put off by requests, however many.
-                () = bell.notified() => self.ring().await,
+                () = deadline_reached.notified() => self.run_due_deadline().await,
                 request = mailbox.recv() => match request {
                     Some(request) => self.serve(request).await,
                     None => break,
                 },
-                () = tokio::time::sleep(network::RETRY), if self.policy_owed => {
-                    self.enforce().await;
-                    Life::GoesOn
+                () = tokio::time::sleep(network_policy::RETRY), if self.policy_pending => {
+                    self.reapply_policy().await;
+                    ControlFlow::Continue(())
                 }
                 // The engine stops, and the sandbox lives on.
                 () = stopping.cancelled() => break,
             };
-            if life == Life::IsOver {
+            if life == ControlFlow::Break(()) {
                 break;
             }
-            self.arm();
+            self.arm_timer();
         }
         // The link ends with the last who holds it.
         let is_over = self.record.state == SandboxState::Terminated;
-        self.executions.reach.send_replace(if is_over { Reach::Terminated } else { Reach::Waiting });
+        self.executions.agent.send_replace(if is_over {
+            AgentAvailability::Terminated
+        } else {
+            AgentAvailability::Waiting
+        });
         self.shared.timer.clear(self.record.id.clone());
     }
 
@@ -224,66 +226,66 @@ impl Actor {
         &self.record.id
     }
 
-    async fn serve(&mut self, request: Request) -> Life {
+    async fn serve(&mut self, request: ActorRequest) -> ControlFlow<()> {
         self.touch();
         match request {
-            Request::Touch => {}
-            Request::Enter { operation, reply } => self.enter(operation, reply).await,
-            Request::Detach { auto_resume, is_terminal, reply } => {
-                let work = if is_terminal { Work::Terminal } else { Work::Command };
-                self.enter_for(work, Operation::Execute { auto_resume }, reply).await;
+            ActorRequest::Touch => {}
+            ActorRequest::Enter { operation, reply } => self.enter(operation, reply).await,
+            ActorRequest::Detach { auto_resume, is_terminal, reply } => {
+                let work = if is_terminal { WorkKind::Terminal } else { WorkKind::Command };
+                self.admit(work, Operation::Execute { auto_resume }, reply).await;
             }
-            Request::Pause { reply } => {
+            ActorRequest::Pause { reply } => {
                 let result = self.pause("request").await;
                 // Nobody may be waiting any more; the state is published all the same.
                 let _ = reply.send(result);
             }
-            Request::Resume { reply } => {
+            ActorRequest::Resume { reply } => {
                 let result = self.resume().await;
                 if let Err(error) = &result {
                     self.shared.counters.refusal(error);
                 }
                 let _ = reply.send(result);
             }
-            Request::Network { change, reply } => {
+            ActorRequest::Network { change, reply } => {
                 let result = self.change_network(change).await;
                 let _ = reply.send(result);
             }
-            Request::Expose { order, run, reply } => {
+            ActorRequest::Expose { order, run, reply } => {
                 let result = self.expose(order, run).await;
                 let _ = reply.send(result);
             }
-            Request::ClosePort { port, run, reply } => {
+            ActorRequest::ClosePort { port, run, reply } => {
                 let result = self.close_port(port, run).await;
                 let _ = reply.send(result);
             }
-            Request::Terminate { reason, reply } => {
+            ActorRequest::Terminate { reason, reply } => {
                 let result = self.terminate(&reason).await;
                 let over = result.is_ok();
                 let _ = reply.send(result);
                 if over {
-                    return Life::IsOver;
+                    return ControlFlow::Break(());
                 }
             }
         }
-        Life::GoesOn
+        ControlFlow::Continue(())
     }
 
     /// Does what is due now, if anything is.
-    async fn ring(&mut self) -> Life {
+    async fn run_due_deadline(&mut self) -> ControlFlow<()> {
         self.armed = None;
         let now = self.shared.clock.now();
         let Some(deadline) = next_deadline(&self.watch()).filter(|deadline| deadline.is_due(now)) else {
-            return Life::GoesOn;
+            return ControlFlow::Continue(());
         };
         let result = match deadline.what {
-            Due::AutoPause => self.pause(verbs::IDLE).await.map(|_| Life::GoesOn),
-            Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| Life::IsOver),
+            Due::AutoPause => self.pause(lifecycle::IDLE).await.map(|_| ControlFlow::Continue(())),
+            Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
         };
         result.unwrap_or_else(|error| {
             tracing::error!(id = %self.id(), %error, due = ?deadline.what, "a deadline could not be kept; trying again");
             self.not_before = now.after(crate::clock::millis(RETRY));
-            Life::GoesOn
+            ControlFlow::Continue(())
         })
     }
 
@@ -300,14 +302,14 @@ impl Actor {
     }
 
     /// Sets the timer if it would ring too late. One that rings too early costs less than setting it at every command.
-    fn arm(&mut self) {
+    fn arm_timer(&mut self) {
         let Some(deadline) = next_deadline(&self.watch()) else { return };
         let at = deadline.at.max(self.not_before);
         if self.armed.is_some_and(|armed| armed <= at) {
             return;
         }
         let wait = Duration::from_millis(at.since(self.shared.clock.now())).min(LONGEST_WAIT);
-        self.shared.timer.set(self.id().clone(), wait, Arc::clone(&self.bell));
+        self.shared.timer.set(self.id().clone(), wait, Arc::clone(&self.deadline_reached));
         self.armed = Some(at);
     }
 
@@ -345,8 +347,8 @@ impl Actor {
 
     fn link_end(&self) -> Option<watch::Receiver<bool>> {
         match &self.phase {
-            Phase::Running(Some(agent)) | Phase::Frozen(Some(agent)) => Some(agent.ended()),
-            Phase::Running(None) | Phase::Frozen(None) | Phase::Stopped => None,
+            ProcessState::Running(Some(agent)) | ProcessState::Frozen(Some(agent)) => Some(agent.ended()),
+            ProcessState::Running(None) | ProcessState::Frozen(None) | ProcessState::Stopped => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Creation, in phases of which each is made from the one before:
 //!
 //! ```text
-//!   Reserved --start--> Started --settle--> Settled --record--> an actor in the registry
+//!   ReservedSandbox --start--> ProvisionedSandbox --configure--> ConfiguredSandbox --record--> an actor in the registry
 //!      |                   |                    |                    |
 //!      +-- capacity, ids   +-- the same, and    +-- the same         +-- committed: from here on
 //!          come back           everything on                             it is a sandbox
@@ -11,7 +11,7 @@
 //! A sandbox is connected while it starts, and nothing passes before its policy is in force, which settling does last.
 //!
 //! A phase that fails undoes all before it, and answers only when that is done. A daemon that dies half-way leaves things on
-//! the host without a record, which recovery removes. The pool keeps sandboxes in the phase `Started`.
+//! the host without a record, which recovery removes. The pool keeps sandboxes in the phase `ProvisionedSandbox`.
 
 use std::sync::Arc;
 
@@ -21,20 +21,20 @@ use rand::Rng;
 use rules::{Accounting, TimeMs};
 use store::{Batch, NewEvent, Remembered, SandboxRecord, StoreError};
 
-use crate::actor::{self, Birth};
-use crate::agent_start::{FIRST_REACH, SETUP_PATIENCE, reach};
+use crate::actor::{self, ActorInit};
+use crate::agent_connect::{BOOT_TIMEOUT, SETUP_TIMEOUT, connect_agent};
 use crate::error::EngineError;
+use crate::eviction::{Removal, discard, evict_one_or_wait, remove_or_log};
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::{Agent, LinkError};
 use crate::network;
 use crate::settings::Template;
 use crate::shared::Shared;
-use crate::shed::{Removed, discard, shed_one_of_all, undo};
-use crate::shelves::Started;
 use crate::status::Status;
+use crate::warm_pool::ProvisionedSandbox;
 
 /// A share of the host, and a name.
-pub struct Reserved {
+pub struct ReservedSandbox {
     id: SandboxId,
     resources: Resources,
     reservation: Reservation,
@@ -42,24 +42,24 @@ pub struct Reserved {
 }
 
 /// A sandbox as its owner wants it, unrecorded.
-pub struct Settled(Started);
+pub struct ConfiguredSandbox(ProvisionedSandbox);
 
 /// Makes an answer's status and body from a record.
-pub type Respond = Box<dyn FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send>;
+pub type BuildResponse = Box<dyn FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send>;
 
 /// The answer to a create that carried an idempotency key, kept with the record in one commit: a daemon that dies at any
 /// instant has both or neither.
-pub struct Remember {
+pub struct PendingIdempotencyRecord {
     pub endpoint: String,
     pub key: String,
     pub request_hash: [u8; 32],
     pub expires_at: TimeMs,
     /// Asked with the record that is about to be committed.
-    pub respond: Respond,
+    pub respond: BuildResponse,
 }
 
-impl Remember {
-    fn answer(self, record: &SandboxRecord) -> Remembered {
+impl PendingIdempotencyRecord {
+    fn into_record(self, record: &SandboxRecord) -> Remembered {
         let (status, content) = (self.respond)(record);
         Remembered {
             account: record.account.clone(),
@@ -80,18 +80,18 @@ pub async fn create(
     account: String,
     config: SandboxConfig,
     template: Template,
-    remember: Option<Remember>,
+    idempotency: Option<PendingIdempotencyRecord>,
 ) -> Result<Status, EngineError> {
-    let _counted = shared.creating.one();
-    let made = make(shared, &account, config, template, remember).await;
+    let _counted = shared.creating.enter();
+    let made = provision(shared, &account, config, template, idempotency).await;
     if let Err(error) = &made {
-        note_failure(shared, account, error).await;
+        record_failure(shared, account, error).await;
     }
     made
 }
 
 /// A failed start leaves nothing but an event. What was only refused leaves none.
-async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
+async fn record_failure(shared: &Shared, account: String, error: &EngineError) {
     let refused = matches!(
         error,
         EngineError::NoCapacity(_)
@@ -110,7 +110,7 @@ async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
         run: String::new(),
         at: shared.clock.now(),
         kind: "sandbox.error".to_owned(),
-        data: serde_json::json!({ "message": told(error) }),
+        data: serde_json::json!({ "message": failure_message(error) }),
         once: None,
     };
     if let Err(error) = shared.store.commit(Batch::new().event(event)).await {
@@ -119,7 +119,7 @@ async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
 }
 
 /// What its owner may know of a failed start; of the rest the log has more.
-fn told(error: &EngineError) -> String {
+fn failure_message(error: &EngineError) -> String {
     match error {
         EngineError::Workdir { .. } => format!("could not be started: {error}"),
         _ => "could not be started, through a fault of the server".to_owned(),
@@ -132,51 +132,55 @@ fn new_id() -> SandboxId {
     SandboxId::from_random(random)
 }
 
-async fn make(
+async fn provision(
     shared: &Arc<Shared>,
     account: &str,
     config: SandboxConfig,
     template: Template,
-    remember: Option<Remember>,
+    idempotency: Option<PendingIdempotencyRecord>,
 ) -> Result<Status, EngineError> {
-    let (started, counter) = match claim(shared, &config, &template) {
+    let (started, counter) = match take_from_pool(shared, &config, &template) {
         Some(started) => (started, &shared.counters.created_warm),
-        None => (start_cold(shared, config.resources, template).await?, &shared.counters.created_cold),
+        None => (provision_cold(shared, config.resources, template).await?, &shared.counters.created_cold),
     };
-    let settled = started.settle(shared, &config).await?;
-    let made = settled.record(shared, account.to_owned(), config, remember).await?;
+    let configured = started.configure(shared, &config).await?;
+    let made = configured.record(shared, account.to_owned(), config, idempotency).await?;
     counter.add(1);
     Ok(made)
 }
 
-async fn start_cold(
+async fn provision_cold(
     shared: &Arc<Shared>,
     resources: Resources,
     template: Template,
-) -> Result<Started, EngineError> {
-    let reserved = match Reserved::new(shared, resources) {
+) -> Result<ProvisionedSandbox, EngineError> {
+    let reserved = match ReservedSandbox::new(shared, resources) {
         // What stands ready for others gives way to what is wanted now.
         Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
-            if shared.ledger.could_fit(resources) && shed_one_of_all(shared).await =>
+            if shared.ledger.could_fit(resources) && evict_one_or_wait(shared).await =>
         {
-            return Box::pin(start_cold(shared, resources, template)).await;
+            return Box::pin(provision_cold(shared, resources, template)).await;
         }
         reserved => reserved?,
     };
     reserved.start(shared, template).await
 }
 
-fn claim(shared: &Arc<Shared>, config: &SandboxConfig, template: &Template) -> Option<Started> {
-    let (found, unfit) = shared.shelves.take_fit(template, config.resources.disk_mb);
-    shared.shelves.wake.notify_one();
-    for member in unfit {
+fn take_from_pool(
+    shared: &Arc<Shared>,
+    config: &SandboxConfig,
+    template: &Template,
+) -> Option<ProvisionedSandbox> {
+    let (found, stale) = shared.warm_pool.take_matching(template, config.resources.disk_mb);
+    shared.warm_pool.wanted.notify_one();
+    for sandbox in stale {
         let shared_by_task = Arc::clone(shared);
-        shared.tasks.spawn(async move { discard(&shared_by_task, member).await });
+        shared.tasks.spawn(async move { discard(&shared_by_task, sandbox).await });
     }
     found
 }
 
-impl Reserved {
+impl ReservedSandbox {
     pub fn new(shared: &Shared, resources: Resources) -> Result<Self, EngineError> {
         if shared.stopping.is_cancelled() {
             return Err(EngineError::Stopping);
@@ -186,7 +190,11 @@ impl Reserved {
         Ok(Self { id: new_id(), resources, reservation, slot })
     }
 
-    pub async fn start(self, shared: &Arc<Shared>, template: Template) -> Result<Started, EngineError> {
+    pub async fn start(
+        self,
+        shared: &Arc<Shared>,
+        template: Template,
+    ) -> Result<ProvisionedSandbox, EngineError> {
         let spec = SandboxSpec {
             id: self.id,
             slot: self.slot.number,
@@ -194,8 +202,8 @@ impl Reserved {
             limits: Limits { cpu: self.resources.cpu, memory_mb: self.resources.memory_mb },
             disk_mb: self.resources.disk_mb,
         };
-        match bring_up(shared, &spec).await {
-            Ok(agent) => Ok(Started {
+        match start_and_connect(shared, &spec).await {
+            Ok(agent) => Ok(ProvisionedSandbox {
                 spec,
                 resources: self.resources,
                 template,
@@ -204,7 +212,7 @@ impl Reserved {
                 slot: self.slot,
             }),
             Err(error) => {
-                if undo(shared, &network::guest_of(&spec)).await == Removed::NotAll {
+                if remove_or_log(shared, &network::guest_of(&spec)).await == Removal::Incomplete {
                     self.slot.keep();
                 }
                 Err(error)
@@ -213,36 +221,36 @@ impl Reserved {
     }
 }
 
-async fn bring_up(shared: &Shared, spec: &SandboxSpec) -> Result<Agent, EngineError> {
+async fn start_and_connect(shared: &Shared, spec: &SandboxSpec) -> Result<Agent, EngineError> {
     shared.driver.create(spec).await?;
     shared.driver.start(spec, Some(network::plug(shared, network::guest_of(spec)))).await?;
-    reach(shared, &spec.id, FIRST_REACH).await
+    connect_agent(shared, &spec.id, BOOT_TIMEOUT).await
 }
 
-impl Started {
-    pub async fn settle(
+impl ProvisionedSandbox {
+    pub async fn configure(
         mut self,
         shared: &Arc<Shared>,
         config: &SandboxConfig,
-    ) -> Result<Settled, EngineError> {
-        match self.try_settle(shared, config).await {
-            Ok(()) => Ok(Settled(self)),
+    ) -> Result<ConfiguredSandbox, EngineError> {
+        match self.try_configure(shared, config).await {
+            Ok(()) => Ok(ConfiguredSandbox(self)),
             Err(error) => {
                 // As it came from its shelf, and in nobody's way: a refused create costs the pool nothing.
                 let unchanged = matches!(error, EngineError::NoCapacity(_));
-                let left = if unchanged { shared.shelves.give_back(self) } else { Some(self) };
-                if let Some(member) = left {
-                    discard(shared, member).await;
+                let left = if unchanged { shared.warm_pool.put_back(self) } else { Some(self) };
+                if let Some(sandbox) = left {
+                    discard(shared, sandbox).await;
                 }
                 Err(error)
             }
         }
     }
 
-    async fn try_settle(&mut self, shared: &Shared, config: &SandboxConfig) -> Result<(), EngineError> {
+    async fn try_configure(&mut self, shared: &Shared, config: &SandboxConfig) -> Result<(), EngineError> {
         if self.resources != config.resources {
             while let Err(error) = self.reservation.resize(config.resources) {
-                if !(shared.ledger.could_fit(config.resources) && shed_one_of_all(shared).await) {
+                if !(shared.ledger.could_fit(config.resources) && evict_one_or_wait(shared).await) {
                     return Err(error);
                 }
             }
@@ -251,7 +259,7 @@ impl Started {
             shared.driver.limit(&self.spec).await?;
         }
         if config.workdir != DISK_WORKDIR {
-            let made = self.agent.make_dirs(&[&config.workdir], SETUP_PATIENCE).await;
+            let made = self.agent.make_dirs(&[&config.workdir], SETUP_TIMEOUT).await;
             made.map_err(|error| match error {
                 LinkError::Refused { message, .. } => {
                     EngineError::Workdir { path: config.workdir.clone(), reason: message }
@@ -266,13 +274,13 @@ impl Started {
 /// On every disk from the start.
 const DISK_WORKDIR: &str = "/workspace";
 
-impl Settled {
+impl ConfiguredSandbox {
     async fn record(
         self,
         shared: &Arc<Shared>,
         account: String,
         config: SandboxConfig,
-        remember: Option<Remember>,
+        idempotency: Option<PendingIdempotencyRecord>,
     ) -> Result<Status, EngineError> {
         let started = self.0;
         let record = new_record(shared, &started, account, config);
@@ -280,14 +288,14 @@ impl Settled {
             actor::event(&record, "sandbox.created", serde_json::json!({ "image": record.config.image }));
         let running = actor::event(&record, "sandbox.started", serde_json::json!({}));
         let mut batch = Batch::new().put(record.clone()).event(created).event(running);
-        if let Some(remember) = remember {
-            batch = batch.remember(remember.answer(&record));
+        if let Some(idempotency) = idempotency {
+            batch = batch.remember(idempotency.into_record(&record));
         }
         if let Err(error) = shared.store.commit(batch).await {
             discard(shared, started).await;
             return Err(error.into());
         }
-        let birth = Birth {
+        let birth = ActorInit {
             record,
             agent: Some(started.agent),
             reservation: started.reservation,
@@ -297,7 +305,12 @@ impl Settled {
     }
 }
 
-fn new_record(shared: &Shared, started: &Started, account: String, config: SandboxConfig) -> SandboxRecord {
+fn new_record(
+    shared: &Shared,
+    started: &ProvisionedSandbox,
+    account: String,
+    config: SandboxConfig,
+) -> SandboxRecord {
     let now = shared.clock.now();
     let mut accounting = Accounting::default();
     accounting.started(now);

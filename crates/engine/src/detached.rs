@@ -1,15 +1,21 @@
 //! Commands that outlive the request which started them, and terminals: who starts and keeps them, who reads them, and what is sent
 //! to them. What is kept of them is in `kept`. The engine's own methods for them are in `engine::detached`.
 
-mod attach;
+mod attachment;
 mod events;
-mod keeper;
+pub mod execution;
+mod initial_stdin;
+pub mod log;
+mod log_writer;
+mod operations;
 mod reader;
+pub mod record;
+pub mod registry;
 mod start;
-mod text;
+pub mod status;
 
-pub use attach::{Attachment, Input};
+pub use attachment::{Attachment, Input};
 pub use events::ended_with;
-pub use keeper::Keeper;
-pub use reader::{Followed, OutputReader};
+pub use log_writer::LogWriter;
+pub use reader::{OutputEvent, OutputReader};
 pub use start::start;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use driver::{Plug, SandboxSpec};
+use driver::{NetworkHook, SandboxSpec};
 use net::Guest;
 use store::SandboxRecord;
 
@@ -18,7 +18,7 @@ pub fn guest_of(spec: &SandboxSpec) -> Guest {
 }
 
 /// What connects a sandbox while it is started.
-pub fn plug(shared: &Shared, guest: Guest) -> Plug {
+pub fn plug(shared: &Shared, guest: Guest) -> NetworkHook {
     let network = Arc::clone(&shared.network);
     Arc::new(move |namespace| network.plug(&guest, namespace).map_err(io::Error::other))
 }

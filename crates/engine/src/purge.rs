@@ -1,7 +1,7 @@
-//! Removes what is past its time from the store: terminated sandboxes with their events, and kept answers.
+//! Deletes expired rows from the store: terminated sandboxes with their events, and idempotency records.
 //!
-//! One task of the engine, which starts it and ends it. A purge that fails is said and tried again with the next; one that is
-//! cut off has removed a part.
+//! Runs as a task of the engine. A purge that fails is logged and repeated with the next one; a purge that is cut off has deleted
+//! a part of the rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use store::StoreError;
 
 use crate::shared::Shared;
 
-const EVERY: Duration = Duration::from_secs(10 * 60);
+const INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 pub fn start(shared: &Arc<Shared>) {
     let shared_by_task = Arc::clone(shared);
@@ -22,14 +22,14 @@ pub fn start(shared: &Arc<Shared>) {
 
 async fn run(shared: &Shared) {
     loop {
-        if let Err(error) = once(shared).await {
-            tracing::error!(%error, "could not remove what is past its time from the store; trying again later");
+        if let Err(error) = purge(shared).await {
+            tracing::error!(%error, "could not delete expired rows from the store; trying again later");
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 
-async fn once(shared: &Shared) -> Result<(), StoreError> {
+async fn purge(shared: &Shared) -> Result<(), StoreError> {
     let now = shared.clock.now();
     shared.counters.purged_answers.add(shared.store.purge_remembered(now).await?);
     match shared.settings.terminated_retention_ms {

@@ -21,7 +21,7 @@ use futures_util::StreamExt;
 use rules::{Hold, TimeMs};
 use store::SandboxRecord;
 
-use crate::actor::{self, Birth, PROCESSES_LOST};
+use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::error::EngineError;
 use crate::network::guest;
 use crate::shared::Shared;
@@ -112,7 +112,7 @@ async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold
     }
     let reservation = shared.ledger.adopt(record.config.resources, hold);
     let slot = shared.ledger.adopt_slot(record.slot);
-    actor::spawn(shared, Birth { record, agent: None, reservation, slot });
+    actor::spawn(shared, ActorInit { record, agent: None, reservation, slot });
     Ok(hold)
 }
 
@@ -157,7 +157,7 @@ async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord
 /// When a sandbox that nobody watched was last seen to run.
 async fn last_sign(shared: &Shared, record: &SandboxRecord, now: TimeMs) -> TimeMs {
     let began = record.accounting.running_since().unwrap_or(now);
-    let seen = shared.driver.last_sign_ms(&record.id).await.unwrap_or_else(|error| {
+    let seen = shared.driver.last_seen_running_ms(&record.id).await.unwrap_or_else(|error| {
         tracing::warn!(id = %record.id, %error, "nothing tells when a sandbox ended");
         None
     });

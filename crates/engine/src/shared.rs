@@ -12,12 +12,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::counters::{Counters, Gauge};
-use crate::handle::Handle;
-use crate::kept::book::Book;
+use crate::detached::registry::ExecutionRegistry;
 use crate::ledger::Ledger;
+use crate::mailbox::ActorHandle;
 use crate::settings::{EngineSettings, Template};
-use crate::shelves::Shelves;
 use crate::timer::Timer;
+use crate::warm_pool::WarmPool;
 
 /// Finds an image that is on this host.
 pub type FindImage = Arc<dyn Fn(&str) -> Option<Template> + Send + Sync>;
@@ -31,7 +31,7 @@ pub struct Shared {
     pub settings: EngineSettings,
     pub ledger: Arc<Ledger>,
     pub timer: Timer,
-    pub shelves: Shelves,
+    pub warm_pool: WarmPool,
     /// Every task of the engine but the timer, which ends by itself.
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
@@ -42,8 +42,8 @@ pub struct Shared {
     pub waiting: Gauge,
     pub counters: Counters,
     /// Executions that outlive their requests.
-    pub detached: Book,
-    registry: RwLock<HashMap<SandboxId, Handle>>,
+    pub detached: ExecutionRegistry,
+    registry: RwLock<HashMap<SandboxId, ActorHandle>>,
 }
 
 impl Shared {
@@ -63,8 +63,8 @@ impl Shared {
             clock,
             ledger: Arc::new(Ledger::new(settings.capacity, settings.slots)),
             timer: Timer::start(),
-            shelves: Shelves::new(&settings.pool),
-            detached: Book::new(settings.detached.clone()),
+            warm_pool: WarmPool::new(&settings.pool),
+            detached: ExecutionRegistry::new(settings.detached.clone()),
             settings,
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -77,18 +77,18 @@ impl Shared {
     }
 
     /// What cannot be noted is counted, and said in the log.
-    pub fn note(&self, event: NewEvent) {
+    pub fn append_event(&self, event: NewEvent) {
         if let Err(error) = self.store.note(event) {
             self.counters.events_lost.add(1);
             tracing::error!(%error, "an event is lost");
         }
     }
 
-    pub fn find(&self, id: &SandboxId) -> Option<Handle> {
+    pub fn find(&self, id: &SandboxId) -> Option<ActorHandle> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    pub fn register(&self, id: SandboxId, handle: Handle) {
+    pub fn register(&self, id: SandboxId, handle: ActorHandle) {
         self.registry.write().unwrap_or_else(PoisonError::into_inner).insert(id, handle);
     }
 

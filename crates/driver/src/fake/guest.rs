@@ -1,4 +1,4 @@
-//! What the processes of a fake sandbox share: their life, their files, the manner of their agent, and its way out.
+//! What the processes of a fake sandbox share: their life, their files, the mode of their agent, and its way out.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,14 +10,14 @@ use guest_proto::{Channel, ToHost};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
+use super::detached_op::DetachedOps;
 use super::disk::Disk;
-use super::remains::KeptOps;
 
 /// How an agent behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manner {
+pub enum AgentMode {
     #[default]
-    Honest,
+    Correct,
     /// Reads and never says a word.
     Silent,
     /// Answers the greeting and nothing else.
@@ -41,7 +41,7 @@ pub enum Manner {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
+pub enum GuestState {
     Runs,
     Frozen,
     Dead,
@@ -49,14 +49,14 @@ pub enum Life {
 
 /// What outlives each single link.
 pub struct Inner {
-    pub life: watch::Sender<Life>,
+    pub life: watch::Sender<GuestState>,
     /// The newest link; older ones end.
     pub newest: watch::Sender<u64>,
-    pub manner: Mutex<Manner>,
+    pub mode: Mutex<AgentMode>,
     /// Commands that outlived their link.
     pub leftover: Mutex<BTreeSet<u64>>,
     /// Commands that outlive every link.
-    pub kept: Mutex<KeptOps>,
+    pub kept: Mutex<DetachedOps>,
     /// Processes in the background.
     pub background: AtomicUsize,
     pub disk: Arc<Mutex<Disk>>,
@@ -68,21 +68,21 @@ impl Inner {
         let mut life = self.life.subscribe();
         loop {
             // The sender lives as long as we do.
-            let _ = life.wait_for(|life| *life != Life::Frozen).await;
+            let _ = life.wait_for(|life| *life != GuestState::Frozen).await;
             let begin = tokio::time::Instant::now();
             tokio::select! {
                 () = tokio::time::sleep(duration) => return,
-                _ = life.wait_for(|life| *life == Life::Frozen) => duration = duration.saturating_sub(begin.elapsed()),
+                _ = life.wait_for(|life| *life == GuestState::Frozen) => duration = duration.saturating_sub(begin.elapsed()),
             }
         }
     }
 }
 
-/// Sends frames, in the agent's manner.
+/// Sends frames, in the agent's mode.
 #[derive(Clone)]
 pub struct Out {
     pub inner: Arc<Inner>,
-    pub manner: Manner,
+    pub mode: AgentMode,
     pub stream: Arc<tokio::sync::Mutex<(WriteHalf<DuplexStream>, usize)>>,
 }
 
@@ -90,16 +90,16 @@ impl Out {
     pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {
         let mut bytes = Vec::new();
         guest_proto::encode_to_host(frame, &mut bytes).map_err(io::Error::other)?;
-        if let Manner::Slow(delay) = self.manner {
+        if let AgentMode::Slow(delay) = self.mode {
             tokio::time::sleep(delay).await;
         }
         let mut stream = self.stream.lock().await;
         // The sender lives as long as we do.
-        let _ = self.inner.life.subscribe().wait_for(|life| *life != Life::Frozen).await;
-        match self.manner {
-            Manner::Garbage { after } if stream.1 >= after => bytes = vec![3, 0, 0, 0, 0xff, 0xff, 0xff],
-            Manner::Huge { after } if stream.1 >= after => bytes = vec![0xff, 0xff, 0xff, 0xff, 0],
-            Manner::HangUp { after } if stream.1 >= after => return Err(io::ErrorKind::BrokenPipe.into()),
+        let _ = self.inner.life.subscribe().wait_for(|life| *life != GuestState::Frozen).await;
+        match self.mode {
+            AgentMode::Garbage { after } if stream.1 >= after => bytes = vec![3, 0, 0, 0, 0xff, 0xff, 0xff],
+            AgentMode::Huge { after } if stream.1 >= after => bytes = vec![0xff, 0xff, 0xff, 0xff, 0],
+            AgentMode::HangUp { after } if stream.1 >= after => return Err(io::ErrorKind::BrokenPipe.into()),
             _ => {}
         }
         stream.1 += 1;

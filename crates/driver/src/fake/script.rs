@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use guest_proto::{Channel, ExecSpec, Exit, ToHost};
 
+use super::detached_op::DetachedOp;
 use super::guest::{Inbox, Inner, Out, index, lock};
-use super::remains::KeptOp;
 
 const PIECE: usize = 16 * 1024;
 
@@ -104,7 +104,7 @@ pub struct Stream {
 enum Way {
     Link(Out),
     /// To whichever link reads it. Holds none open.
-    Kept(Arc<KeptOp>),
+    Kept(Arc<DetachedOp>),
 }
 
 impl Stream {
@@ -113,7 +113,7 @@ impl Stream {
     }
 
     /// Of a command that is kept.
-    pub fn kept(op: u64, inner: Arc<Inner>, kept: Arc<KeptOp>) -> Self {
+    pub fn detached(op: u64, inner: Arc<Inner>, kept: Arc<DetachedOp>) -> Self {
         Self { op, way: Way::Kept(kept), inner, sent: [0; 2] }
     }
 

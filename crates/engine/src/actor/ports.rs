@@ -8,7 +8,7 @@ use rules::{ExposeOrder, MAX_PORTS, Operation, PortRefusal, TimeMs, decide, may_
 use serde_json::{Value, json};
 use store::{ExposedPort, NewEvent, SandboxRecord};
 
-use super::{Actor, event};
+use super::{Actor, event as sandbox_event};
 use crate::error::EngineError;
 
 impl Actor {
@@ -32,8 +32,8 @@ impl Actor {
         next.ports.push(exposed.clone());
         next.ports.sort_by_key(|port| port.port);
         let data = json!({ "port": port, "visibility": visibility, "autoResume": auto_resume });
-        let told = told(&next, EventKind::PortExposed, data, run, exposed_at);
-        self.commit_events(next, vec![told], exposed_at).await?;
+        let event = port_event(&next, EventKind::PortExposed, data, run, exposed_at);
+        self.commit_events(next, vec![event], exposed_at).await?;
         Ok(exposed)
     }
 
@@ -45,8 +45,8 @@ impl Actor {
             return Err(PortRefusal::NotExposed { port }.into());
         }
         let now = self.shared.clock.now();
-        let told = closed(&next, port, "request", run, now);
-        self.commit_events(next, vec![told], now).await?;
+        let event = closed(&next, port, "request", run, now);
+        self.commit_events(next, vec![event], now).await?;
         Ok(now)
     }
 }
@@ -61,10 +61,16 @@ pub(super) fn close_forbidden(next: &mut SandboxRecord, at: TimeMs) -> Vec<NewEv
 }
 
 fn closed(next: &SandboxRecord, port: u16, reason: &str, run: Option<RunId>, at: TimeMs) -> NewEvent {
-    told(next, EventKind::PortClosed, json!({ "port": port, "reason": reason }), run, at)
+    port_event(next, EventKind::PortClosed, json!({ "port": port, "reason": reason }), run, at)
 }
 
-fn told(record: &SandboxRecord, kind: EventKind, data: Value, run: Option<RunId>, at: TimeMs) -> NewEvent {
+fn port_event(
+    record: &SandboxRecord,
+    kind: EventKind,
+    data: Value,
+    run: Option<RunId>,
+    at: TimeMs,
+) -> NewEvent {
     let run = run.map(|run| run.as_str().to_owned()).unwrap_or_default();
-    NewEvent { at, run, ..event(record, kind.as_str(), data) }
+    NewEvent { at, run, ..sandbox_event(record, kind.as_str(), data) }
 }

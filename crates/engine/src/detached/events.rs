@@ -1,5 +1,5 @@
-//! The events of a detached execution: the same as of any command. They are told by whichever daemon is there, and each is there
-//! once, however often it is told: so who died in the very moment of one leaves neither none nor two.
+//! The events of a detached execution: the same as of any command. They are state by whichever daemon is there, and each is there
+//! once, however often it is state: so who died in the very moment of one leaves neither none nor two.
 
 use std::sync::atomic::Ordering;
 
@@ -9,9 +9,9 @@ use rules::{Ended, TimeMs};
 use serde_json::{Value, json};
 use store::{MAX_WRITES, NewEvent, SandboxRecord};
 
-use crate::kept::book::Executions;
-use crate::kept::log::Told;
-use crate::kept::record::{End, Record};
+use crate::detached::log::LogState;
+use crate::detached::record::{End, Record};
+use crate::detached::registry::SandboxExecutions;
 use crate::shared::Shared;
 
 /// Of one that the daemon before this one left.
@@ -21,24 +21,24 @@ const OTHERS: usize = 16;
 
 pub fn started(shared: &Shared, sandbox: &SandboxRecord, record: &Record) {
     let (at, data) = (TimeMs(record.started_at_ms), command(record));
-    shared.note(event(sandbox, record, EventKind::ExecStarted, at, data));
+    shared.append_event(event(sandbox, record, EventKind::ExecStarted, at, data));
 }
 
 /// How it ended, or that nobody knows.
-pub fn ended(shared: &Shared, sandbox: &SandboxRecord, record: &Record, told: &Told, end: &End) {
-    shared.note(end_of(sandbox, record, told, end));
+pub fn ended(shared: &Shared, sandbox: &SandboxRecord, record: &Record, state: &LogState, end: &End) {
+    shared.append_event(end_of(sandbox, record, state, end));
 }
 
-/// The ends of those that end with their sandbox, and of those that are over and not told of, for the commit of its end: after it
+/// The ends of those that end with their sandbox, and of those that are over and not state of, for the commit of its end: after it
 /// nothing of them is left that a daemon could find.
-pub fn ended_with(sandbox: &SandboxRecord, executions: &Executions, now: TimeMs) -> Vec<NewEvent> {
-    let untold = executions.untold();
-    let ends = untold.iter().take(MAX_WRITES - OTHERS).map(|execution| {
-        let told = execution.progress.borrow().told.clone();
+pub fn ended_with(sandbox: &SandboxRecord, executions: &SandboxExecutions, now: TimeMs) -> Vec<NewEvent> {
+    let without_end_event = executions.without_end_event();
+    let ends = without_end_event.iter().take(MAX_WRITES - OTHERS).map(|execution| {
+        let state = execution.progress.borrow().log.clone();
         let has_started = execution.has_started.load(Ordering::Relaxed);
         let new = || if has_started { killed(&execution.record, now) } else { lost(UNHEARD, now) };
-        let end = told.end.clone().unwrap_or_else(new);
-        end_of(sandbox, &execution.record, &told, &end)
+        let end = state.end.clone().unwrap_or_else(new);
+        end_of(sandbox, &execution.record, &state, &end)
     });
     ends.collect()
 }
@@ -75,7 +75,7 @@ fn outcome(seen: rules::Command) -> (Option<i32>, Option<String>) {
     }
 }
 
-fn end_of(sandbox: &SandboxRecord, record: &Record, told: &Told, end: &End) -> NewEvent {
+fn end_of(sandbox: &SandboxRecord, record: &Record, state: &LogState, end: &End) -> NewEvent {
     let mut data = command(record);
     let at = TimeMs(end.at_ms);
     let never_started = end.exit_code.is_none() && end.signal.is_none();
@@ -86,8 +86,8 @@ fn end_of(sandbox: &SandboxRecord, record: &Record, told: &Told, end: &End) -> N
     data["durationMs"] = json!(end.duration_ms);
     data["exitCode"] = json!(end.exit_code);
     data["signal"] = json!(end.signal);
-    data["stdoutBytes"] = json!(told.printed.stdout);
-    data["stderrBytes"] = json!(told.printed.stderr);
+    data["stdoutBytes"] = json!(state.printed.stdout);
+    data["stderrBytes"] = json!(state.printed.stderr);
     event(sandbox, record, EventKind::ExecCompleted, at, data)
 }
 

@@ -15,14 +15,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::detached::execution::{DetachedExecution, Progress};
+use crate::detached::log::cursor::{Cursor, LogPiece};
+use crate::detached::status::ExecutionStatus;
 use crate::error::EngineError;
-use crate::executions::ExecutionStatus;
-use crate::kept::cursor::{Cursor, Found};
-use crate::kept::execution::{Execution, Progress};
 
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Followed {
+pub enum OutputEvent {
     Output {
         channel: Channel,
         bytes: Bytes,
@@ -36,45 +36,49 @@ pub enum Followed {
     Ended(ExecutionStatus),
 }
 
-/// Somebody's place in the output of an execution.
+/// Somebody's cursor in the output of an execution.
 pub struct OutputReader {
-    execution: Arc<Execution>,
+    execution: Arc<DetachedExecution>,
     progress: watch::Receiver<Progress>,
     stopping: CancellationToken,
-    place: Place,
-    ready: VecDeque<Found>,
+    cursor: CursorState,
+    ready: VecDeque<LogPiece>,
     is_over: bool,
 }
 
 /// The cursor, or who reads with it.
-enum Place {
-    Here(Cursor),
-    Reading(JoinHandle<(Cursor, io::Result<VecDeque<Found>>)>),
-    Nowhere,
+enum CursorState {
+    Idle(Cursor),
+    Reading(JoinHandle<(Cursor, io::Result<VecDeque<LogPiece>>)>),
+    Gone,
 }
 
 impl OutputReader {
     /// A position beyond what was printed is that of the end so far.
-    pub(crate) fn new(execution: Arc<Execution>, from: OutputPosition, stopping: CancellationToken) -> Self {
+    pub(crate) fn new(
+        execution: Arc<DetachedExecution>,
+        from: OutputPosition,
+        stopping: CancellationToken,
+    ) -> Self {
         let progress = execution.progress.subscribe();
-        let printed = progress.borrow().told.printed;
+        let printed = progress.borrow().log.printed;
         let from = OutputPosition {
             stdout: from.stdout.min(printed.stdout),
             stderr: from.stderr.min(printed.stderr),
         };
-        let place = Place::Here(Cursor::new(execution.dir.clone(), from));
-        Self { execution, progress, stopping, place, ready: VecDeque::new(), is_over: false }
+        let cursor = CursorState::Idle(Cursor::new(execution.dir.clone(), from));
+        Self { execution, progress, stopping, cursor, ready: VecDeque::new(), is_over: false }
     }
 
     /// Waits for what comes next. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Followed, EngineError> {
+    pub async fn next(&mut self) -> Result<OutputEvent, EngineError> {
         loop {
             if let Some(found) = self.ready.pop_front() {
                 return Ok(match found {
-                    Found::Output { channel, bytes, at, position } => {
-                        Followed::Output { channel, bytes, at, position }
+                    LogPiece::Output { channel, bytes, at, position } => {
+                        OutputEvent::Output { channel, bytes, at, position }
                     }
-                    Found::Dropped { position } => Followed::Dropped { position },
+                    LogPiece::Dropped { position } => OutputEvent::Dropped { position },
                 });
             }
             self.read().await?;
@@ -85,8 +89,8 @@ impl OutputReader {
             if self.begin(&progress) {
                 continue;
             }
-            if progress.told.end.is_some() {
-                return Ok(Followed::Ended(self.execution.status()));
+            if progress.log.end.is_some() {
+                return Ok(OutputEvent::Ended(self.execution.status()));
             }
             tokio::select! {
                 // The execution lives as long as we do.
@@ -98,18 +102,18 @@ impl OutputReader {
 
     /// Begins to read on, if there is more.
     fn begin(&mut self, progress: &Progress) -> bool {
-        match std::mem::replace(&mut self.place, Place::Nowhere) {
-            Place::Here(mut cursor) if !cursor.is_at(progress.reach) => {
-                let (segments, reach) = (Arc::clone(&progress.segments), progress.reach);
+        match std::mem::replace(&mut self.cursor, CursorState::Gone) {
+            CursorState::Idle(mut cursor) if !cursor.is_at(progress.end) => {
+                let (segments, end) = (Arc::clone(&progress.segments), progress.end);
                 let reading = tokio::task::spawn_blocking(move || {
-                    let found = cursor.read(&segments, reach);
+                    let found = cursor.read(&segments, end);
                     (cursor, found)
                 });
-                self.place = Place::Reading(reading);
+                self.cursor = CursorState::Reading(reading);
                 true
             }
-            place => {
-                self.place = place;
+            cursor => {
+                self.cursor = cursor;
                 false
             }
         }
@@ -117,27 +121,27 @@ impl OutputReader {
 
     /// Waits for what is being read.
     async fn read(&mut self) -> Result<(), EngineError> {
-        let Place::Reading(reading) = &mut self.place else { return Ok(()) };
+        let CursorState::Reading(reading) = &mut self.cursor else { return Ok(()) };
         let (cursor, found) = reading.await.map_err(|_| EngineError::TaskLost)?;
         match found {
             Ok(found) => {
-                self.place = Place::Here(cursor);
+                self.cursor = CursorState::Idle(cursor);
                 self.ready = found;
                 Ok(())
             }
             // With its sandbox all of it went, or it was given up to make room for others, or it is damaged. Nothing more comes:
-            // its reader is told of what it misses.
-            Err(error) if self.progress.borrow().told.end.is_some() => {
+            // its reader is state of what it misses.
+            Err(error) if self.progress.borrow().log.end.is_some() => {
                 if error.kind() != io::ErrorKind::NotFound {
                     tracing::error!(id = %self.execution.record.id, %error, "could not read what an execution printed");
                 }
-                self.ready.extend(cursor.rest_up_to(self.progress.borrow().told.printed));
-                self.place = Place::Nowhere;
+                self.ready.extend(cursor.rest_up_to(self.progress.borrow().log.printed));
+                self.cursor = CursorState::Gone;
                 Ok(())
             }
             // It was given up faster than it was read, or with its sandbox: either way there is more news of it to come.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.place = Place::Here(cursor);
+                self.cursor = CursorState::Idle(cursor);
                 tokio::select! {
                     _ = self.progress.changed() => Ok(()),
                     () = self.stopping.cancelled() => Err(EngineError::Stopping),
@@ -148,13 +152,13 @@ impl OutputReader {
     }
 
     /// The same as a stream, which ends after the end, or an error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Followed, EngineError>> + Send {
+    pub fn into_stream(self) -> impl Stream<Item = Result<OutputEvent, EngineError>> + Send {
         futures_util::stream::unfold(self, |mut reader| async move {
             if reader.is_over {
                 return None;
             }
             let next = reader.next().await;
-            reader.is_over = !matches!(next, Ok(Followed::Output { .. } | Followed::Dropped { .. }));
+            reader.is_over = !matches!(next, Ok(OutputEvent::Output { .. } | OutputEvent::Dropped { .. }));
             Some((next, reader))
         })
     }

@@ -14,28 +14,28 @@ use rules::{AutoResume, Operation};
 use tokio::sync::watch;
 
 use super::events;
-use super::keeper::Keeper;
-use crate::deadline::AGENT_PATIENCE;
+use super::log_writer::LogWriter;
+use crate::agent_timeout::AgentTimeout;
+use crate::deadline::AGENT_TIMEOUT;
+use crate::detached::execution::DetachedExecution;
+use crate::detached::log::Log;
+use crate::detached::log::entry::Entry;
+use crate::detached::record::{End, Record};
+use crate::detached::registry::{SandboxExecutions, remove_tree};
+use crate::detached::status::{DetachedRequest, ExecutionStatus, fresh_id};
 use crate::error::EngineError;
-use crate::execution::is_its_own_fault;
-use crate::executions::{DetachedRequest, ExecutionStatus, fresh_id};
-use crate::handle::{Entry as LetIn, Handle, Permit, Request};
-use crate::kept::book::{Executions, remove_tree};
-use crate::kept::execution::Execution;
-use crate::kept::frame::Entry;
-use crate::kept::log::Log;
-use crate::kept::record::{End, Record};
+use crate::execution::is_start_failure;
 use crate::link::LinkError;
-use crate::patience::Patience;
+use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit};
 use crate::shared::Shared;
 use crate::status::Status;
 
 /// How long it may wait for a place, where there is a queue.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(300);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(300);
 const TERM: (&str, &str) = ("TERM", "xterm-256color");
 
 /// What is about to be an execution.
-struct Draft {
+struct NewExecution {
     record: Record,
     dir: PathBuf,
     log: Log,
@@ -44,25 +44,25 @@ struct Draft {
 /// Lets a command in and starts it.
 pub async fn start(
     shared: &Arc<Shared>,
-    handle: Handle,
+    handle: ActorHandle,
     request: DetachedRequest,
 ) -> Result<ExecutionStatus, EngineError> {
     let auto_resume = AutoResume::from(request.auto_resume);
     let is_terminal = request.terminal.is_some();
-    let entering = handle.ask(|reply| Request::Detach { auto_resume, is_terminal, reply });
-    let never = || rules::NeverStarted { timeout_ms: QUEUE_PATIENCE.as_millis() as u64 };
-    let entry = tokio::time::timeout(QUEUE_PATIENCE, entering).await.map_err(|_| never())??;
+    let entering = handle.request(|reply| ActorRequest::Detach { auto_resume, is_terminal, reply });
+    let never = || rules::NeverStarted { timeout_ms: QUEUE_TIMEOUT.as_millis() as u64 };
+    let entry = tokio::time::timeout(QUEUE_TIMEOUT, entering).await.map_err(|_| never())??;
     // A terminal keeps nobody awake by itself. While it starts its sandbox must not fall asleep: whoever waits would wait for ever.
     let operation = Operation::Attach { auto_resume };
     let _awake = match is_terminal {
-        true => Some(handle.ask(|reply| Request::Enter { operation, reply }).await?),
+        true => Some(handle.request(|reply| ActorRequest::Enter { operation, reply }).await?),
         false => None,
     };
     let executions = shared.detached.of(&entry.record.id);
     let _one_at_a_time = executions.starting.lock().await;
     let gone = executions.prune(&shared.detached.settings);
     let draft = draft(shared, &executions, &entry, &request, gone).await?;
-    let LetIn { permit, agent, record: sandbox, status } = entry;
+    let Admission { permit, agent, record: sandbox, status } = entry;
 
     let own: Vec<(String, String)> =
         rules::environment(&sandbox.image_env, &sandbox.config.env, &request.env).into_iter().collect();
@@ -81,19 +81,19 @@ pub async fn start(
         stdin: if draft.record.has_stdin { StdinMode::Pipe } else { StdinMode::Null },
     };
     let op = draft.record.op;
-    let mut patience = Patience::new(AGENT_PATIENCE, status.clone());
-    match agent.keep(op, spec, request.terminal, &mut patience).await {
+    let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
+    match agent.start_detached(op, spec, request.terminal, &mut timeout).await {
         Ok(kept) => {
             events::started(shared, &sandbox, &draft.record);
             Ok(keep(shared, &executions, draft, status, permit, Some(kept)))
         }
-        Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
+        Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
             let draft = not_started(shared, draft, message).await?;
             // Its keeper has nothing to do but to tell.
             Ok(keep(shared, &executions, draft, status, permit, None))
         }
         Err(error) => {
-            agent.give_up(op);
+            agent.abandon(op);
             let is_terminated = status.borrow().state() == SandboxState::Terminated;
             // With the sandbox all of its executions went, and this one's directory came behind.
             let dir = if is_terminated { executions.dir.clone() } else { draft.dir };
@@ -109,17 +109,17 @@ pub async fn start(
 /// Writes its record down, and removes what had to make room.
 async fn draft(
     shared: &Shared,
-    executions: &Executions,
-    entry: &LetIn,
+    executions: &SandboxExecutions,
+    entry: &Admission,
     request: &DetachedRequest,
     gone: Vec<PathBuf>,
-) -> Result<Draft, EngineError> {
+) -> Result<NewExecution, EngineError> {
     let id = fresh_id();
     let now = shared.clock.now();
     let running_ms = entry.record.accounting.running_ms(now);
     let is_terminal = request.terminal.is_some();
     let record = Record {
-        op: entry.agent.number(),
+        op: entry.agent.next_op(),
         command: request.command.clone(),
         cwd: request.cwd.clone(),
         run_id: request.run_id.clone(),
@@ -140,7 +140,7 @@ async fn draft(
         }
         let written = record.write(&dir, stdin.as_deref()).and_then(|()| Log::create(&dir, log_bytes));
         match written {
-            Ok(log) => Ok(Draft { record, dir, log }),
+            Ok(log) => Ok(NewExecution { record, dir, log }),
             Err(error) => {
                 // Half of it would be found by the next start of the daemon, and removed.
                 let _ = remove_tree(&dir);
@@ -151,26 +151,26 @@ async fn draft(
     Ok(writing.await.map_err(|_| EngineError::TaskLost)??)
 }
 
-/// Gives it into the care of a keeper.
+/// Gives it into the inbox of a keeper.
 fn keep(
     shared: &Arc<Shared>,
-    executions: &Arc<Executions>,
-    draft: Draft,
+    executions: &Arc<SandboxExecutions>,
+    draft: NewExecution,
     status: watch::Receiver<Status>,
     permit: Permit,
-    kept: Option<crate::link::Kept>,
+    kept: Option<crate::link::DetachedCommand>,
 ) -> ExecutionStatus {
-    let Draft { record, dir, log } = draft;
-    let (execution, care) = Execution::new(record, dir, &log);
+    let NewExecution { record, dir, log } = draft;
+    let (execution, inbox) = DetachedExecution::new(record, dir, &log);
     execution.has_started.store(kept.is_some(), Ordering::Relaxed);
     executions.add(&execution);
     let now = execution.status();
-    let keeper = Keeper {
+    let keeper = LogWriter {
         shared: Arc::clone(shared),
         executions: Arc::clone(executions),
         execution,
         log: Some(log),
-        care,
+        inbox,
         status,
         permit: Some(permit),
     };
@@ -179,7 +179,11 @@ fn keep(
 }
 
 /// It ended before it began, and its log says why as any other does.
-async fn not_started(shared: &Shared, mut draft: Draft, message: String) -> Result<Draft, EngineError> {
+async fn not_started(
+    shared: &Shared,
+    mut draft: NewExecution,
+    message: String,
+) -> Result<NewExecution, EngineError> {
     let outcome = rules::outcome(rules::Command::NotStarted { reason: message.clone() })?;
     let at_ms = shared.clock.now().0;
     let end = End {

@@ -7,7 +7,7 @@ use driver::Presence;
 use engine::EngineError;
 use proptest::prelude::*;
 
-use crate::world::{MINUTE, SECOND, SIZE, World, command, config, pass, settings, settle};
+use crate::harness::{Harness, MINUTE, SECOND, SIZE, command, config, pass, settings, settle};
 
 #[derive(Debug, Clone)]
 enum Act {
@@ -87,7 +87,7 @@ impl Model {
 const CPU: u64 = 10;
 
 struct Walk {
-    world: World,
+    harness: Harness,
     models: BTreeMap<SandboxId, Model>,
     order: Vec<SandboxId>,
 }
@@ -122,7 +122,7 @@ impl Walk {
                     && model.processes
                     && model.state != SandboxState::Terminated
                 {
-                    self.world.driver.crash(&id);
+                    self.harness.driver.crash(&id);
                     let model = self.models.get_mut(&id).unwrap();
                     model.processes = false;
                     model.held &= !model.linked;
@@ -133,7 +133,7 @@ impl Walk {
             }
             Act::HangUp(index) => {
                 if let Some((id, model)) = self.chosen(*index) {
-                    self.world.driver.hang_up(&id);
+                    self.harness.driver.hang_up(&id);
                     self.models.get_mut(&id).unwrap().linked &= model.state == SandboxState::Running;
                     // As above.
                     self.pass(1).await;
@@ -154,7 +154,7 @@ impl Walk {
 
     async fn create(&mut self, cpu: u32, idle_min: u64, life_min: u64, commit_fails: bool) {
         if commit_fails && self.fits(cpu) {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
         // Off the whole minutes, and so that no sum of runs comes near both: what acts take themselves changes no answer.
         let life_ms = life_min * MINUTE - 7 * SECOND;
@@ -165,7 +165,7 @@ impl Walk {
             timeout_ms: life_ms,
             ..config()
         };
-        match self.world.create_with(config).await {
+        match self.harness.create_with(config).await {
             Ok(id) => {
                 assert!(self.fits(cpu) && !commit_fails);
                 let state = SandboxState::Running;
@@ -194,9 +194,9 @@ impl Walk {
         let Some((id, model)) = self.chosen(index) else { return };
         let suits = model.state == SandboxState::Running;
         if commit_fails && suits {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
-        match self.world.engine.pause("test", &id).await {
+        match self.harness.engine.sandbox("test", &id).pause().await {
             Ok(_) => {
                 assert!(suits && !commit_fails);
                 self.models.get_mut(&id).unwrap().state = SandboxState::Paused;
@@ -214,9 +214,9 @@ impl Walk {
         let Some((id, model)) = self.chosen(index) else { return };
         let suits = model.state == SandboxState::Paused;
         if commit_fails && suits && self.fits(model.cpu) {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
-        match self.world.engine.resume("test", &id).await {
+        match self.harness.engine.sandbox("test", &id).resume().await {
             Ok(_) => {
                 assert!(suits && self.fits(model.cpu) && !commit_fails);
                 self.models.get_mut(&id).unwrap().wake();
@@ -239,7 +239,7 @@ impl Walk {
         let suits = model.state == SandboxState::Running || (model.state == SandboxState::Paused && wake);
         let room = model.state == SandboxState::Running || self.fits(model.cpu);
         let request = api::ExecuteRequest { auto_resume: wake, ..command("echo hello") };
-        match self.world.request(&id, request).await {
+        match self.harness.request(&id, request).await {
             Ok(result) => {
                 assert!(suits && room);
                 assert_eq!(result.stdout, "hello\n");
@@ -254,9 +254,9 @@ impl Walk {
         let Some((id, model)) = self.chosen(index) else { return };
         let suits = model.state != SandboxState::Terminated;
         if commit_fails && suits {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
-        match self.world.engine.terminate("test", &id, "request").await {
+        match self.harness.engine.sandbox("test", &id).terminate("request").await {
             Ok(_) => {
                 assert!(suits && !commit_fails);
                 self.models.get_mut(&id).unwrap().state = SandboxState::Terminated;
@@ -271,9 +271,9 @@ impl Walk {
 
     /// The engine, its records and the wall all say what the model says.
     async fn agrees(&self) {
-        let traces = self.world.driver.traces();
+        let traces = self.harness.driver.traces();
         for (id, model) in &self.models {
-            let state = self.world.state(id).await.unwrap_or(SandboxState::Terminated);
+            let state = self.harness.state(id).await.unwrap_or(SandboxState::Terminated);
             assert_eq!(state, model.state, "{id}: {model:?}");
             let expected = match (model.state, model.processes) {
                 (SandboxState::Terminated, _) => None,
@@ -285,8 +285,8 @@ impl Walk {
         }
         let alive = self.models.values().filter(|model| model.state != SandboxState::Terminated);
         let memory: u64 = alive.clone().filter(|model| model.held).count() as u64 * 2048;
-        assert_eq!(self.world.used(), (self.cpu_used(), memory, alive.count() as u64 * 5120));
-        assert_eq!(self.world.driver.violations(), Vec::<String>::new());
+        assert_eq!(self.harness.used(), (self.cpu_used(), memory, alive.count() as u64 * 5120));
+        assert_eq!(self.harness.driver.violations(), Vec::<String>::new());
     }
 }
 
@@ -305,13 +305,13 @@ fn walk(acts: &[Act]) {
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let capacity = rules::Capacity { cpu: CPU, memory_mb: 1_000_000, disk_mb: 10_000_000 };
-        let world = World::new(engine::EngineSettings { capacity, slots: 100, ..settings() }).await;
-        let mut walk = Walk { world, models: BTreeMap::new(), order: Vec::new() };
+        let harness = Harness::new(engine::EngineSettings { capacity, slots: 100, ..settings() }).await;
+        let mut walk = Walk { harness, models: BTreeMap::new(), order: Vec::new() };
         for act in acts {
             walk.step(act, false).await;
             walk.agrees().await;
         }
-        walk.world.is_clean().await;
+        walk.harness.is_clean().await;
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::{EgressPolicy, SandboxId};
 use async_trait::async_trait;
-use driver::fake::{FakeDriver, Fault, Verb};
+use driver::fake::{DriverOp, FakeDriver, Fault};
 use net::{Guest, NetError, Network, Usage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Step {
 }
 
 /// A call, and the last verb of the driver before it that was for the same sandbox.
-pub type Call = (Step, Option<Verb>);
+pub type Call = (Step, Option<DriverOp>);
 
 /// Clones are the same network.
 #[derive(Clone, Default)]
@@ -54,11 +54,11 @@ impl FakeNetwork {
     }
 
     /// So many steps are answered; in the next the daemon dies.
-    pub fn answer_only(&self, steps: usize, next: Fault) {
+    pub fn crash_after(&self, steps: usize, next: Fault) {
         self.state().last = Some((steps, next));
     }
 
-    pub fn answer_all(&self) {
+    pub fn stop_crashing(&self) {
         let mut state = self.state();
         (state.last, state.dead) = (None, false);
     }
@@ -92,7 +92,10 @@ impl FakeNetwork {
     ) -> Option<Result<(), NetError>> {
         let before = guest.and_then(|guest| {
             let calls = self.driver.log().into_iter().rev();
-            calls.filter(|(_, id)| *id == guest.id).map(|(verb, _)| verb).find(|verb| *verb != Verb::Inspect)
+            calls
+                .filter(|(_, id)| *id == guest.id)
+                .map(|(verb, _)| verb)
+                .find(|verb| *verb != DriverOp::Inspect)
         });
         let mut state = self.state();
         if state.dead {
@@ -109,7 +112,7 @@ impl FakeNetwork {
                 work(&mut state);
             }
             state.dead = true;
-            self.driver.answer_only(0, Fault::Before);
+            self.driver.crash_after(0, Fault::Before);
             return None;
         }
         let fault = state.faults.iter().position(|(faulty, _)| *faulty == step);
