@@ -12,7 +12,7 @@ use e2e::{Daemon, Expected, Halted, Place, Rig, RigOptions, Sweeper, command, se
 use engine::Recovered;
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
-const LOST: &str = "its processes ended outside its control; its disk is as they left it";
+const LOST: &str = "its processes ended unexpectedly; its disk is unchanged";
 
 /// Leaves a file and a process in the background; the process's number inside.
 async fn mark(rig: &Rig, id: &SandboxId) -> u32 {

@@ -1,8 +1,8 @@
 //! An in-memory isolation backend for tests. Its agents are scripted and may be hostile; each operation can be made to fail or
 //! to wait.
 //!
-//! Clones share one host, so that a test can stop an engine and open another one on the same sandboxes. Concurrent calls for
-//! one sandbox are recorded in [`FakeDriver::violations`].
+//! Clones share one host, so that a test can open another engine on the same sandboxes. Concurrent calls for one sandbox are
+//! recorded in [`FakeDriver::violations`].
 
 mod agent;
 mod detached;
@@ -160,7 +160,7 @@ impl Host {
             }
         }
         let mut held = self.held.subscribe();
-        // The sender is a field of the host, so waiting cannot fail.
+        // Cannot fail: `self` has the sender.
         let _ = held.wait_for(|held| !held.contains(&op)).await;
         let mut state = self.state();
         let fault = match state.faults.iter().position(|(faulty, _)| *faulty == op) {

@@ -23,6 +23,11 @@ macro_rules! counters {
             $(pub $name: Counter,)*
             /// Refusals by the network, by the code of the reason.
             pub network_refusals: ByReason,
+            /// Creates in progress.
+            pub creating: Gauge,
+            pub executions_running: Gauge,
+            /// Commands that wait for an execution slot.
+            pub executions_waiting: Gauge,
         }
 
         impl Counters {

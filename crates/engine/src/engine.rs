@@ -17,10 +17,10 @@ use crate::mailbox::ActorRequest;
 use crate::metrics::{self, MetricsSnapshot};
 use crate::recover::{Recovered, recover};
 use crate::sandbox::SandboxHandle;
-use crate::settings::{EngineSettings, Template};
-use crate::shared::{FindImage, Shared};
+use crate::services::Services;
+use crate::settings::{EngineSettings, FindImage, Template};
 use crate::status::Status;
-use crate::warm_pool::{PoolState, refill};
+use crate::warm_pool::PoolState;
 use crate::{network_refusals, purge};
 
 /// How long the agent may take to connect to a port inside.
@@ -40,21 +40,28 @@ pub struct Parts {
 /// All sandboxes of this host. Clones refer to the same engine.
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) services: Arc<Services>,
 }
 
 impl Engine {
     /// Recovers the sandboxes of an earlier daemon and starts the background tasks.
-    pub async fn open(parts: Parts, settings: EngineSettings) -> Result<(Self, Recovered), EngineError> {
-        let Parts { driver, store, network, refusals, find_image, clock } = parts;
-        let shared = Arc::new(Shared::new(driver, store, network, find_image, clock, settings));
-        let recovered = recover(&shared).await?;
+    pub async fn open(mut parts: Parts, settings: EngineSettings) -> Result<(Self, Recovered), EngineError> {
+        let refusals = parts.refusals.take();
+        let services = Arc::new(Services::new(parts, &settings));
+        let recovered = recover(&services).await?;
         if let Some(refusals) = refusals {
-            network_refusals::start(&shared, refusals);
+            let Services { journal, registry, counters, tasks, .. } = &*services;
+            network_refusals::Recorder::new(journal.clone(), Arc::clone(registry), Arc::clone(counters))
+                .start(refusals, tasks);
         }
-        refill::start(&shared);
-        purge::start(&shared);
-        Ok((Self { shared }, recovered))
+        services.refill().start();
+        purge::start(
+            services.journal.clone(),
+            Arc::clone(&services.counters),
+            settings.terminated_retention_ms,
+            &services.tasks,
+        );
+        Ok((Self { services }, recovered))
     }
 
     /// Creates a sandbox. If the caller stops waiting, the create completes and the sandbox is listed as any other.
@@ -68,43 +75,43 @@ impl Engine {
         template: Template,
         idempotency: Option<PendingIdempotencyRecord>,
     ) -> Result<Status, EngineError> {
-        if self.shared.stopping.is_cancelled() {
+        if self.services.tasks.is_stopping() {
             return Err(EngineError::Stopping);
         }
-        let (shared, account) = (Arc::clone(&self.shared), account.to_owned());
-        let creating = async move { create::create(&shared, account, config, template, idempotency).await };
-        self.shared.tasks.spawn(creating).await.map_err(|_| EngineError::TaskLost)?
+        let (services, account) = (Arc::clone(&self.services), account.to_owned());
+        let creating = async move { create::create(&services, account, config, template, idempotency).await };
+        self.services.tasks.spawn(creating).await.map_err(|_| EngineError::TaskLost)?
     }
 
     /// Operations on a sandbox of an account. Each operation fails if the account has no such sandbox.
     pub fn sandbox<'a>(&'a self, account: &'a str, id: &'a SandboxId) -> SandboxHandle<'a> {
-        SandboxHandle::new(&self.shared, account, id)
+        SandboxHandle::new(&self.services, account, id)
     }
 
     /// The host's capacity, and how much of it sandboxes hold.
     pub fn capacity(&self) -> (Capacity, Usage) {
-        (self.shared.ledger.capacity(), self.shared.ledger.used())
+        (self.services.ledger.capacity(), self.services.ledger.used())
     }
 
     pub fn pool(&self) -> Vec<PoolState> {
-        self.shared.warm_pool.state()
+        self.services.warm_pool.state()
     }
 
     /// The number of sandboxes that are not terminated.
     pub fn living(&self) -> usize {
-        self.shared.count()
+        self.services.registry.count()
     }
 
     /// The numbers that the metrics report. Reads the network usage of each sandbox one after the other, which is a kernel
     /// call per sandbox: not for the path of a request.
     pub fn metrics(&self) -> MetricsSnapshot {
-        metrics::snapshot(&self.shared)
+        metrics::snapshot(&self.services)
     }
 
     /// Resumes a paused sandbox because bytes arrived on a connection that was opened before the pause. Does not wait: the
     /// result shows on the connection.
     pub fn wake_if_paused(&self, id: &SandboxId) {
-        if let Some(handle) = self.shared.find(id)
+        if let Some(handle) = self.services.registry.find(id)
             && handle.status.borrow().record.state == SandboxState::Paused
         {
             let operation = Operation::Ports { auto_resume: AutoResume::Allowed };
@@ -115,11 +122,10 @@ impl Engine {
 
     /// Stops accepting work, waits for the tasks, and empties the warm pool. Sandboxes keep running.
     pub async fn shutdown(&self) {
-        self.shared.stopping.cancel();
-        self.shared.unregister_all();
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-        refill::drain(&self.shared).await;
-        self.shared.store.close().await;
+        self.services.tasks.stop();
+        self.services.registry.clear();
+        self.services.tasks.join().await;
+        while self.services.provisioner.evict_one().await {}
+        self.services.journal.store().close().await;
     }
 }

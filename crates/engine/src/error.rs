@@ -7,7 +7,7 @@ use guest_proto::{FileErrorKind, RefusalKind};
 use rules::TimeMs;
 use store::StoreError;
 
-use crate::detached::status::{ExecutionId, ExecutionState};
+use crate::detached::{ExecutionId, ExecutionState};
 use crate::link::LinkError;
 
 /// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.

@@ -10,15 +10,15 @@ use rules::{Outcome, Prices};
 use serde_json::{Value, json};
 use store::{NewEvent, SandboxRecord};
 
-use crate::detached::status::fresh_id;
-use crate::shared::Shared;
+use crate::detached::new_execution_id;
+use crate::journal::Journal;
 
 /// The message of an execution whose client did not wait for the outcome.
 const OUTCOME_UNKNOWN: &str = "its client went away or the daemon stopped, which ended the command";
 
 /// The events of one command.
 pub struct ExecEvents {
-    shared: Arc<Shared>,
+    journal: Journal,
     record: Arc<SandboxRecord>,
     run: Option<RunId>,
     id: String,
@@ -32,13 +32,13 @@ pub struct ExecEvents {
 }
 
 impl ExecEvents {
-    pub fn new(shared: &Arc<Shared>, record: &Arc<SandboxRecord>, request: &ExecuteRequest) -> Self {
+    pub fn new(journal: &Journal, record: &Arc<SandboxRecord>, request: &ExecuteRequest) -> Self {
         let (command, is_cut) = rules::shown_command(&request.command);
         Self {
-            shared: Arc::clone(shared),
+            journal: journal.clone(),
             record: Arc::clone(record),
             run: request.run_id.clone(),
-            id: fresh_id().to_string(),
+            id: new_execution_id().to_string(),
             command: command.to_owned(),
             is_cut,
             stdout_bytes: 0,
@@ -90,11 +90,11 @@ impl ExecEvents {
     }
 
     fn append(&self, kind: EventKind, data: Value) {
-        self.shared.append_event(NewEvent {
+        self.journal.append(NewEvent {
             sandbox: self.record.id.clone(),
             account: self.record.account.clone(),
             run: self.run.as_ref().map(RunId::as_str).unwrap_or_default().to_owned(),
-            at: self.shared.clock.now(),
+            at: self.journal.now(),
             kind: kind.to_string(),
             data,
             once: None,

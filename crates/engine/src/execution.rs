@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, SandboxState};
@@ -20,9 +19,9 @@ use crate::clock::millis;
 use crate::deadline::{AGENT_TIMEOUT, Deadline};
 use crate::error::EngineError;
 use crate::events::ExecEvents;
+use crate::journal::Journal;
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
 use crate::mailbox::{ActorHandle, ActorRequest, Admission};
-use crate::shared::Shared;
 use crate::status::Status;
 
 /// An event of an execution.
@@ -72,7 +71,7 @@ type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Waits for admission and starts the command.
 pub async fn start(
     handle: &ActorHandle,
-    shared: &Arc<Shared>,
+    journal: &Journal,
     request: ExecuteRequest,
 ) -> Result<Execution, EngineError> {
     let begun = Instant::now();
@@ -80,21 +79,21 @@ pub async fn start(
     let operation = Operation::Execute { auto_resume: AutoResume::from(request.auto_resume) };
     let entering = handle.request(|reply| ActorRequest::Enter { operation, reply });
     let never = || rules::NeverStarted { timeout_ms: request.timeout_ms };
-    let entry = tokio::time::timeout(timeout, entering).await.map_err(|_| never())??;
+    let admission = tokio::time::timeout(timeout, entering).await.map_err(|_| never())??;
     let left = timeout.saturating_sub(begun.elapsed());
     if left.is_zero() {
         return Err(never().into());
     }
-    run(entry, shared, &request, left).await
+    run(admission, journal, &request, left).await
 }
 
 async fn run(
-    entry: Admission,
-    shared: &Arc<Shared>,
+    admission: Admission,
+    journal: &Journal,
     request: &ExecuteRequest,
     left: Duration,
 ) -> Result<Execution, EngineError> {
-    let Admission { permit, agent, record, status } = entry;
+    let Admission { permit, agent, record, status } = admission;
     let env = rules::environment(&record.image_env, &record.config.env, &request.env);
     let spec = ExecSpec {
         argv: vec!["bash", "-c", "--", &request.command],
@@ -102,7 +101,7 @@ async fn run(
         cwd: request.cwd.as_deref().unwrap_or(&record.config.workdir),
         stdin: if request.stdin.is_some() { StdinMode::Pipe } else { StdinMode::Null },
     };
-    let mut events = ExecEvents::new(shared, &record, request);
+    let mut events = ExecEvents::new(journal, &record, request);
     let started = Instant::now();
     let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
     let mut command = match agent.exec(spec, &mut timeout).await {
@@ -125,7 +124,7 @@ async fn run(
     // Recorded while bash starts, so that it costs no latency.
     events.started();
     let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
-    let deadline = Deadline::start(&command, status.clone(), shared.clock, left);
+    let deadline = Deadline::start(&command, status.clone(), journal.clock(), left);
     // The slot is freed when the command ends, even if its output has not been read yet.
     command.release_at_end(permit);
     let running = Running { command, feeding, deadline, started, status };

@@ -1,11 +1,10 @@
-//! The living sandboxes.
+//! The engine: creates, runs, pauses, recovers and removes sandboxes.
 //!
-//! [`Engine`] is all that the layers above see. Each sandbox has one task, its actor, that alone changes its state; callers
-//! send it requests and watch its numbered status. A record is committed before anybody hears of what it says, and what is
-//! found on the host after the death of a daemon is brought to agree with the records, so a start is a recovery.
+//! [`Engine`] opens the engine and creates sandboxes; [`SandboxHandle`] has the operations on one sandbox. Each sandbox has an actor,
+//! the only task that changes it. Callers send requests to the actor and watch the status that it publishes. A record is committed
+//! before a caller sees its content. Each start of the engine recovers the sandboxes of the previous daemon.
 
 mod actor;
-mod agent_connect;
 mod agent_timeout;
 mod clock;
 mod counters;
@@ -15,30 +14,35 @@ mod detached;
 mod engine;
 mod error;
 mod events;
-mod eviction;
 mod execution;
 mod files;
+mod host;
+mod journal;
 mod ledger;
 mod link;
 mod mailbox;
 mod metrics;
-mod network;
 mod network_refusals;
 mod ports;
+mod provision;
 mod purge;
 mod recover;
+mod registry;
 mod sandbox;
+mod services;
 mod settings;
-mod shared;
 mod status;
+mod tasks;
 mod timer;
 mod warm_pool;
 
 pub use clock::Clock;
 pub use counters::Counts;
 pub use create::{BuildResponse, PendingIdempotencyRecord};
-pub use detached::status::{DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};
-pub use detached::{Attachment, Input, OutputEvent, OutputReader};
+pub use detached::{
+    Attachment, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Input, OutputEvent,
+    OutputReader,
+};
 pub use engine::{Engine, Parts};
 pub use error::{EngineError, FileError, Source};
 pub use execution::{Execution, ExecutionEvent, Finished};
@@ -50,6 +54,6 @@ pub use metrics::MetricsSnapshot;
 pub use ports::Exposure;
 pub use recover::Recovered;
 pub use sandbox::SandboxHandle;
-pub use settings::{DetachedSettings, EngineSettings, PoolTarget, Template};
+pub use settings::{DetachedSettings, EngineSettings, FindImage, PoolTarget, Template};
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};
 pub use warm_pool::PoolState;

@@ -1,4 +1,4 @@
-//! How others reach a sandbox's actor: a mailbox for requests, a way to give back what they were let in for, and its status.
+//! The interface of a sandbox's actor: requests through a mailbox, permits for work inside, and the published status.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::error::EngineError;
 use crate::link::Agent;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
 
-/// Requests that may wait for one actor; further senders wait for room.
+/// The capacity of a mailbox. Senders wait while it is full.
 pub const MAILBOX: usize = 64;
 
 pub type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
-/// What an actor can be asked.
+/// A request to an actor.
 pub enum ActorRequest {
-    /// Nothing; a request all the same, which keeps the sandbox awake.
+    /// Counts as activity and has no other effect.
     Touch,
-    /// To work inside: run a command, touch files, use a port.
+    /// Asks for admission to run a command, operate on files, or use a port.
     Enter {
         operation: Operation,
         reply: Reply<Admission>,
     },
-    /// To start a command that outlives its request, on a terminal or not.
+    /// Asks for admission to start a detached execution.
     Detach {
         auto_resume: AutoResume,
         is_terminal: bool,
@@ -38,12 +38,10 @@ pub enum ActorRequest {
     Resume {
         reply: Reply<ResumeResult>,
     },
-    /// Another network policy.
     Network {
         change: NetworkChange,
         reply: Reply<Status>,
     },
-    /// To let a port be reached from outside.
     Expose {
         order: ExposeOrder,
         run: Option<RunId>,
@@ -60,16 +58,24 @@ pub enum ActorRequest {
     },
 }
 
-/// What somebody was let in for.
+/// The kind of admitted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkKind {
+    /// Holds an execution slot and keeps the sandbox active.
     Command,
-    /// A place as a command's; the sandbox is not kept awake, which is for those who are at it.
+    /// Holds an execution slot. Only attached clients keep the sandbox active.
     Terminal,
+    /// Keeps the sandbox active and holds no execution slot.
     Traffic,
 }
 
-/// Leave to work in a running sandbox.
+impl WorkKind {
+    pub fn of_detached(is_terminal: bool) -> Self {
+        if is_terminal { Self::Terminal } else { Self::Command }
+    }
+}
+
+/// The admission to work inside a running sandbox.
 pub struct Admission {
     pub permit: Permit,
     pub agent: Agent,
@@ -77,10 +83,10 @@ pub struct Admission {
     pub status: watch::Receiver<Status>,
 }
 
-/// Holds the sandbox awake, but for a terminal, and for commands one of its places. Gives both back when dropped.
+/// The permit for admitted work. Returns to the actor when it is dropped.
 pub struct Permit {
     work: WorkKind,
-    /// One message a permit, of which the rules allow few.
+    /// Unbounded, because there is one message per permit and the rules limit permits.
     released: mpsc::UnboundedSender<WorkKind>,
     _counted: Option<GaugeGuard>,
 }
@@ -97,12 +103,12 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        // The actor of a sandbox that is over counts no more.
+        // Fails if the actor has ended, which ends the counting as well.
         let _ = self.released.send(self.work);
     }
 }
 
-/// A sandbox as the registry holds it.
+/// A handle to a sandbox's actor.
 #[derive(Clone)]
 pub struct ActorHandle {
     pub requests: mpsc::Sender<ActorRequest>,
@@ -110,11 +116,11 @@ pub struct ActorHandle {
 }
 
 impl ActorHandle {
-    /// Sends a request and waits for its answer. The request goes on when the caller stops waiting.
+    /// Sends a request and waits for the reply. The actor carries out the request even if the caller stops waiting.
     pub async fn request<T>(&self, request: impl FnOnce(Reply<T>) -> ActorRequest) -> Result<T, EngineError> {
         let (reply, answer) = oneshot::channel();
-        let gone = || EngineError::NotFound { terminated: None };
-        self.requests.send(request(reply)).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        let ended = || EngineError::NotFound { terminated: None };
+        self.requests.send(request(reply)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
     }
 }

@@ -16,93 +16,105 @@ use store::{Batch, NewEvent};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::shared::Shared;
+use crate::counters::Counters;
+use crate::journal::Journal;
+use crate::registry::SandboxRegistry;
+use crate::tasks::Tasks;
 
-/// DetachedCommand of one sandbox and one reason in a minute.
+/// Events of one sandbox and one reason per minute.
 const PER_MINUTE: u32 = 30;
 const MINUTE: Duration = Duration::from_secs(60);
 /// The number of refusals in one commit, and how long the first of them waits for others.
 const BATCH: usize = 128;
 const GATHER: Duration = Duration::from_millis(100);
 
-pub fn start(shared: &Arc<Shared>, refusals: mpsc::Receiver<Refusal>) {
-    let shared_by_task = Arc::clone(shared);
-    shared.tasks.spawn(async move {
-        let stopping = shared_by_task.stopping.clone();
-        stopping.run_until_cancelled(run(&shared_by_task, refusals)).await;
-    });
+/// Records refusals of sandboxes that have an owner.
+pub struct Recorder {
+    journal: Journal,
+    registry: Arc<SandboxRegistry>,
+    counters: Arc<Counters>,
 }
 
-async fn run(shared: &Shared, mut refusals: mpsc::Receiver<Refusal>) {
-    let mut shares = EventQuotas::default();
-    let mut received = Vec::new();
-    loop {
-        tokio::select! {
-            count = refusals.recv_many(&mut received, BATCH) => if count == 0 { return },
-            () = shares.over() => {}
-        }
-        let now = Instant::now();
-        let suppressed =
-            shares.turn(now).into_iter().map(|(key, suppressed)| suppressed_event(shared, key, suppressed));
-        let mut events: Vec<NewEvent> = suppressed.collect();
-        events.extend(received.drain(..).filter_map(|refusal| event(shared, &mut shares, now, refusal)));
-        if !events.is_empty() {
-            let batch = events.into_iter().fold(Batch::new(), Batch::event);
-            if let Err(error) = shared.store.commit(batch).await {
-                tracing::error!(%error, "could not record refusals of the network");
+impl Recorder {
+    pub fn new(journal: Journal, registry: Arc<SandboxRegistry>, counters: Arc<Counters>) -> Self {
+        Self { journal, registry, counters }
+    }
+
+    pub fn start(self, refusals: mpsc::Receiver<Refusal>, tasks: &Tasks) {
+        tasks.spawn_until_stopped(async move { self.run(refusals).await });
+    }
+
+    async fn run(&self, mut refusals: mpsc::Receiver<Refusal>) {
+        let mut quotas = EventQuotas::default();
+        let mut received = Vec::new();
+        loop {
+            tokio::select! {
+                count = refusals.recv_many(&mut received, BATCH) => if count == 0 { return },
+                () = quotas.over() => {}
             }
+            let now = Instant::now();
+            let suppressed =
+                quotas.turn(now).into_iter().map(|(key, suppressed)| self.suppressed_event(key, suppressed));
+            let mut events: Vec<NewEvent> = suppressed.collect();
+            events.extend(received.drain(..).filter_map(|refusal| self.event(&mut quotas, now, refusal)));
+            if !events.is_empty() {
+                let batch = events.into_iter().fold(Batch::new(), Batch::event);
+                if let Err(error) = self.journal.commit(batch).await {
+                    tracing::error!(%error, "could not record refusals of the network");
+                }
+            }
+            // Collects bursts, because each commit costs a write to the disk.
+            tokio::time::sleep(GATHER).await;
         }
-        // Collects bursts, because each commit costs a write to the disk.
-        tokio::time::sleep(GATHER).await;
     }
-}
 
-fn event(shared: &Shared, shares: &mut EventQuotas, now: Instant, refusal: Refusal) -> Option<NewEvent> {
-    shared.counters.network_refusals.add(refusal.reason, refusal.count);
-    // A sandbox without an account, such as a warm or a terminated one, gets no event.
-    let account = shared.find(&refusal.sandbox)?.status.borrow().record.account.clone();
-    if !shares.take(&refusal, &account, now) {
-        return None;
+    fn event(&self, quotas: &mut EventQuotas, now: Instant, refusal: Refusal) -> Option<NewEvent> {
+        self.counters.network_refusals.add(refusal.reason, refusal.count);
+        // A sandbox without an account, such as a warm or a terminated one, gets no event.
+        let account = self.registry.find(&refusal.sandbox)?.status.borrow().record.account.clone();
+        if !quotas.take(&refusal, &account, now) {
+            return None;
+        }
+        let (target, reason) = (refusal.target, refusal.reason);
+        let mut data = json!({
+            "port": target.port,
+            "protocol": target.transport.to_string(),
+            "reason": reason.code(),
+            "message": reason.to_string(),
+            "count": refusal.count,
+        });
+        if let Some(name) = target.name {
+            data["name"] = json!(name);
+        }
+        if let Some(address) = target.address {
+            data["address"] = json!(address);
+        }
+        Some(self.new_event(refusal.sandbox, account, data))
     }
-    let (target, reason) = (refusal.target, refusal.reason);
-    let mut data = json!({
-        "port": target.port,
-        "protocol": target.transport.to_string(),
-        "reason": reason.code(),
-        "message": reason.to_string(),
-        "count": refusal.count,
-    });
-    if let Some(name) = target.name {
-        data["name"] = json!(name);
-    }
-    if let Some(address) = target.address {
-        data["address"] = json!(address);
-    }
-    Some(new_event(shared, refusal.sandbox, account, data))
-}
 
-/// The event that stands for all suppressed refusals. Also recorded for a sandbox that has ended since.
-fn suppressed_event(shared: &Shared, (sandbox, reason): Key, suppressed: Suppressed) -> NewEvent {
-    let data = json!({
-        "port": 0,
-        "protocol": "any",
-        "reason": reason.code(),
-        "message": format!("{reason}; {} more like it, not listed one by one", suppressed.kinds),
-        "count": suppressed.count,
-        "omitted": suppressed.kinds,
-    });
-    new_event(shared, sandbox, suppressed.account, data)
-}
+    /// The event that stands for all suppressed refusals. Also recorded for a sandbox that has ended since.
+    fn suppressed_event(&self, (sandbox, reason): Key, suppressed: Suppressed) -> NewEvent {
+        let data = json!({
+            "port": 0,
+            "protocol": "any",
+            "reason": reason.code(),
+            "message": format!("{reason}; {} more like it, not listed one by one", suppressed.kinds),
+            "count": suppressed.count,
+            "omitted": suppressed.kinds,
+        });
+        self.new_event(sandbox, suppressed.account, data)
+    }
 
-fn new_event(shared: &Shared, sandbox: SandboxId, account: String, data: Value) -> NewEvent {
-    NewEvent {
-        sandbox,
-        account,
-        at: shared.clock.now(),
-        run: String::new(),
-        kind: EventKind::NetworkRefused.to_string(),
-        data,
-        once: None,
+    fn new_event(&self, sandbox: SandboxId, account: String, data: Value) -> NewEvent {
+        NewEvent {
+            sandbox,
+            account,
+            at: self.journal.now(),
+            run: String::new(),
+            kind: EventKind::NetworkRefused.to_string(),
+            data,
+            once: None,
+        }
     }
 }
 

@@ -44,9 +44,9 @@ pub fn find_port(record: &SandboxRecord, number: u16) -> Option<&ExposedPort> {
 impl Engine {
     /// The exposure of a port of a sandbox of any account, from the published record.
     pub fn exposure(&self, id: &SandboxId, port: u16) -> Result<Exposure, EngineError> {
-        let Some(actor) = self.shared.find(id) else {
+        let Some(actor) = self.services.registry.find(id) else {
             // A stopping engine has emptied its registry although the sandboxes keep running.
-            let is_stopping = self.shared.stopping.is_cancelled();
+            let is_stopping = self.services.tasks.is_stopping();
             return Err(if is_stopping {
                 EngineError::Stopping
             } else {

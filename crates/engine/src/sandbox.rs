@@ -11,24 +11,24 @@ use crate::engine::DIAL_TIMEOUT;
 use crate::error::EngineError;
 use crate::execution::{self, Execution};
 use crate::files::{self, FileOp, FileOperation};
+use crate::host::guest;
 use crate::link::Tunnel;
 use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Reply};
-use crate::network;
 use crate::ports::find_port;
-use crate::shared::Shared;
+use crate::services::Services;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
 
 /// A sandbox as one account addresses it. The account and the sandbox's existence are checked by each operation.
 #[derive(Clone, Copy)]
 pub struct SandboxHandle<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) services: &'a Arc<Services>,
     account: &'a str,
     pub(crate) id: &'a SandboxId,
 }
 
 impl<'a> SandboxHandle<'a> {
-    pub(crate) fn new(shared: &'a Arc<Shared>, account: &'a str, id: &'a SandboxId) -> Self {
-        Self { shared, account, id }
+    pub(crate) fn new(services: &'a Arc<Services>, account: &'a str, id: &'a SandboxId) -> Self {
+        Self { services, account, id }
     }
 
     /// The last published status.
@@ -57,7 +57,7 @@ impl<'a> SandboxHandle<'a> {
     /// Runs a command and returns a stream of its output.
     pub async fn execute(self, request: ExecuteRequest) -> Result<Execution, EngineError> {
         let actor = self.actor().await?;
-        let started = execution::start(&actor, self.shared, request).await;
+        let started = execution::start(&actor, &self.services.journal, request).await;
         self.explain_not_found(started).await
     }
 
@@ -77,7 +77,7 @@ impl<'a> SandboxHandle<'a> {
     /// The network policy of the sandbox, and its traffic so far.
     pub async fn network(self) -> Result<(NetworkPolicy, net::Usage), EngineError> {
         let status = self.status().await?;
-        let usage = self.shared.network.usage(&network::guest(&status.record));
+        let usage = self.services.host.network().usage(&guest(&status.record));
         Ok((status.record.config.network.clone(), usage))
     }
 
@@ -110,11 +110,11 @@ impl<'a> SandboxHandle<'a> {
     /// Appends an event to the event journal without waiting for the disk. It survives a crash of the daemon and becomes
     /// visible a moment later. The sandbox's existence is not checked.
     pub fn append_event(self, run: Option<&RunId>, kind: EventKind, data: Value) {
-        self.shared.append_event(NewEvent {
+        self.services.journal.append(NewEvent {
             sandbox: self.id.clone(),
             account: self.account.to_owned(),
             run: run.map(RunId::as_str).unwrap_or_default().to_owned(),
-            at: self.shared.clock.now(),
+            at: self.services.journal.now(),
             kind: kind.to_string(),
             data,
             once: None,
@@ -124,7 +124,7 @@ impl<'a> SandboxHandle<'a> {
     /// Counts a request that is refused before it reaches the engine as activity of the sandbox. Does not wait; ignored if the
     /// account has no such sandbox.
     pub fn touch(self) {
-        if let Some(actor) = self.shared.find(self.id)
+        if let Some(actor) = self.services.registry.find(self.id)
             && actor.status.borrow().record.account == self.account
         {
             // A full mailbox holds requests, which count as activity as well.
@@ -144,7 +144,7 @@ impl<'a> SandboxHandle<'a> {
 
     /// The sandbox's actor, if the sandbox belongs to the account.
     pub(crate) async fn actor(self) -> Result<ActorHandle, EngineError> {
-        match self.shared.find(self.id) {
+        match self.services.registry.find(self.id) {
             Some(actor) if actor.status.borrow().record.account == self.account => Ok(actor),
             Some(_) => Err(EngineError::NotFound { terminated: None }),
             None => Err(self.not_found().await),
@@ -153,11 +153,11 @@ impl<'a> SandboxHandle<'a> {
 
     /// The error for a sandbox without an actor. Only the owner learns when and why the sandbox ended.
     async fn not_found(self) -> EngineError {
-        if self.shared.stopping.is_cancelled() {
+        if self.services.tasks.is_stopping() {
             // A stopping engine has emptied its registry although the sandboxes keep running.
             return EngineError::Stopping;
         }
-        let record = match self.shared.store.get(self.id).await {
+        let record = match self.services.journal.store().get(self.id).await {
             Ok(record) => record,
             Err(error) => return error.into(),
         };

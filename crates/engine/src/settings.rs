@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use api::Resources;
 use rules::{Capacity, Prices};
@@ -62,3 +63,6 @@ pub struct Template {
     /// `NAME=value`.
     pub env: Vec<String>,
 }
+
+/// Finds an image on this host by its name.
+pub type FindImage = Arc<dyn Fn(&str) -> Option<Template> + Send + Sync>;

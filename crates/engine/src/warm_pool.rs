@@ -1,5 +1,4 @@
-//! The pool's images: sandboxes that run and belong to nobody yet. A container only; who fills it and who takes from it is
-//! said in `pool` and `create`.
+//! The warm pool: provisioned sandboxes without an owner, by image. `refill` provisions them; a create takes one that matches.
 
 pub mod refill;
 
@@ -7,47 +6,35 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::Resources;
-use driver::SandboxSpec;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::ledger::{Reservation, SlotLease};
-use crate::link::Agent;
+use crate::provision::ProvisionedSandbox;
 use crate::settings::{PoolTarget, Template};
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
-/// A sandbox that runs and belongs to nobody.
-pub struct ProvisionedSandbox {
-    pub spec: SandboxSpec,
-    pub resources: Resources,
-    pub template: Template,
-    pub agent: Agent,
-    pub reservation: Reservation,
-    pub slot: SlotLease,
-}
-
 pub struct WarmPool {
     images: Mutex<HashMap<String, ImagePool>>,
-    /// Rung when what was provisioning has come, or will not.
+    /// Signals each sandbox that was provisioned for the pool or could not be provisioned.
     delivered: watch::Sender<()>,
-    /// Rung when a pool may want more.
-    pub wanted: Notify,
+    /// Notified when the pool may want more sandboxes.
+    wanted: Notify,
 }
 
 struct ImagePool {
     target: PoolTarget,
     ready: VecDeque<ProvisionedSandbox>,
-    /// Being made now.
+    /// The number of sandboxes that are being provisioned.
     provisioning: u32,
-    /// After a failure: when to try again, and how long to wait if that fails too.
+    /// The time of the next attempt after a failure.
     not_before: Option<Instant>,
+    /// The delay after the next failure.
     backoff: Duration,
 }
 
-/// How full a pool is.
+/// The fill level of the pool of one image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolState {
     pub image: String,
@@ -69,7 +56,7 @@ impl WarmPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ImagePool>> {
-        // A panic elsewhere leaves images that are each whole.
+        // A panic while the lock is held leaves valid pools.
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,8 +74,8 @@ impl WarmPool {
         state
     }
 
-    /// A pool that wants one more, and for which image and size. Counts it as provisioning.
-    pub fn next_to_provision(&self) -> Option<(String, PoolTarget)> {
+    /// An image whose pool is below its target, with the size of the missing sandbox. Counts the sandbox as being provisioned.
+    fn next_to_provision(&self) -> Option<(String, PoolTarget)> {
         let mut images = self.lock();
         let now = Instant::now();
         let (image, pool) = images.iter_mut().find(|(_, pool)| {
@@ -99,23 +86,26 @@ impl WarmPool {
         Some((image.clone(), pool.target))
     }
 
-    pub fn deliver(&self, image: &str, made: Option<ProvisionedSandbox>) {
+    /// Adds a sandbox from [`Self::next_to_provision`]; `None` if it could not be provisioned.
+    fn deliver(&self, image: &str, sandbox: Option<ProvisionedSandbox>) {
         if let Some(pool) = self.lock().get_mut(image) {
             pool.provisioning = pool.provisioning.saturating_sub(1);
-            if made.is_some() {
+            if sandbox.is_some() {
                 (pool.not_before, pool.backoff) = (None, FIRST_BACKOFF);
             } else {
-                // A pool that cannot be filled keeps no other from being filled.
+                // The delay keeps an image that fails from blocking the others.
                 pool.not_before = Some(Instant::now() + pool.backoff);
                 pool.backoff = (pool.backoff * 2).min(LONGEST_BACKOFF);
             }
-            pool.ready.extend(made);
+            pool.ready.extend(sandbox);
         }
         self.delivered.send_replace(());
+        // The other refill task may be waiting for the same delivery.
+        self.wanted.notify_one();
     }
 
-    /// Tells of the next delivery, where one is to come.
-    pub fn delivery(&self) -> Option<watch::Receiver<()>> {
+    /// Signals the next delivery; `None` if no sandbox is being provisioned.
+    pub fn next_delivery(&self) -> Option<watch::Receiver<()>> {
         let images = self.lock();
         images.values().any(|pool| pool.provisioning > 0).then(|| self.delivered.subscribe())
     }
@@ -124,7 +114,7 @@ impl WarmPool {
         self.lock().values().all(|pool| pool.ready.is_empty())
     }
 
-    /// A sandbox that was taken and not used. Answered if there is no place for it any more.
+    /// Returns an unused sandbox to the pool. Gives it back if the pool is full.
     pub fn put_back(&self, sandbox: ProvisionedSandbox) -> Option<ProvisionedSandbox> {
         match self.lock().get_mut(&sandbox.template.name) {
             Some(pool) if pool.ready.len() < pool.target.count as usize => {
@@ -139,8 +129,8 @@ impl WarmPool {
         self.lock().values_mut().find_map(|pool| pool.ready.pop_front())
     }
 
-    /// Takes a sandbox that fits: of this very image and with a disk of the wanted size; the rest can still be changed.
-    /// Members that no create will ever fit come with it, to be discarded.
+    /// Takes a sandbox of exactly this image with a disk of this size; CPU and memory can be changed later. Also returns stale
+    /// sandboxes, which no create will match, for the caller to discard.
     pub fn take_matching(
         &self,
         template: &Template,
@@ -160,6 +150,16 @@ impl WarmPool {
             stale.push(sandbox);
             None
         });
+        drop(images);
         (found, stale)
+    }
+
+    /// Makes the refill check whether the pool wants more sandboxes.
+    pub fn request_refill(&self) {
+        self.wanted.notify_one();
+    }
+
+    async fn refill_requested(&self) {
+        self.wanted.notified().await;
     }
 }

@@ -1,4 +1,4 @@
-//! The agent of a fake sandbox: speaks the protocol over a stream in memory, well or badly.
+//! The agent of a fake sandbox. Speaks the protocol over an in-memory stream, correctly or not, depending on its mode.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,10 +22,10 @@ use crate::ByteStream;
 
 const STREAM_BYTES: usize = 64 * 1024;
 const SIGKILL: i32 = 9;
-/// What a command's input may hold unread.
+/// The receive window of a command's stdin.
 const STDIN_WINDOW: u32 = 64 * 1024;
 
-/// The processes of a sandbox. Dropped, they are dead and every link ends.
+/// The processes of a sandbox. Dropping them kills them and ends all links.
 pub struct Guest {
     inner: Arc<Inner>,
 }
@@ -71,7 +71,7 @@ impl Guest {
         self.inner.newest.send_modify(|newest| *newest += 1);
     }
 
-    /// A new link, carried by a task that ends with it or with the guest.
+    /// Opens a link. Its task ends with the link or with the processes.
     pub fn connect(&self) -> Box<dyn ByteStream> {
         let (ours, theirs) = duplex(STREAM_BYTES);
         let mut number = 0;
@@ -84,7 +84,7 @@ impl Guest {
             let (mut life, mut newest) = (inner.life.subscribe(), inner.newest.subscribe());
             let mut link = Link::new(&inner, theirs);
             tokio::select! {
-                // The sender going away means the same.
+                // A dropped sender means the same.
                 _ = life.wait_for(|life| *life == GuestState::Dead) => {}
                 _ = newest.wait_for(|newest| *newest != number) => {}
                 _ = link.serve() => {}
@@ -98,7 +98,7 @@ impl Guest {
 
 struct Op {
     stdin: mpsc::UnboundedSender<Option<Vec<u8>>>,
-    /// Bytes ever granted.
+    /// The total of granted bytes.
     credit: watch::Sender<[u64; 2]>,
     killed: watch::Sender<Option<i32>>,
 }
@@ -127,7 +127,7 @@ impl Link {
             while let Some(end) = guest_proto::split(&buffer).map_err(io::Error::other)? {
                 let _ = self.inner.life.subscribe().wait_for(|life| *life != GuestState::Frozen).await;
                 let frame = guest_proto::decode_to_guest(&buffer[PREFIX..end]).map_err(io::Error::other)?;
-                self.hear(frame).await?;
+                self.handle(frame).await?;
                 buffer.drain(..end);
             }
             tokio::select! {
@@ -137,7 +137,7 @@ impl Link {
         }
     }
 
-    async fn hear(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
+    async fn handle(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
         match (self.mode, &frame) {
             (AgentMode::Silent, _) => return Ok(()),
             (AgentMode::Deaf, frame) if !matches!(frame, ToGuest::Hello { .. }) => return Ok(()),
@@ -163,10 +163,10 @@ impl Link {
             }
             _ => {}
         }
-        self.obey(frame).await
+        self.handle_correctly(frame).await
     }
 
-    async fn obey(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
+    async fn handle_correctly(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
         match frame {
             ToGuest::Hello { .. } => {
                 let mut ops: Vec<u64> = lock(&self.inner.leftover).iter().copied().collect();
@@ -209,7 +209,7 @@ impl Link {
             }
             ToGuest::Kill { op } => self.kill(op).await,
             ToGuest::Close { op } => {
-                // Its output is thrown away: it may send what it likes.
+                // The host discards further output, so it needs no credit.
                 if let Some(running) = self.ops.get(&op) {
                     running.credit.send_replace([u64::MAX / 2; 2]);
                 }
@@ -245,11 +245,11 @@ impl Link {
         if let Some(kept) = lock(&self.inner.kept).get(&op) {
             kept.feed(None);
         }
-        // A command that has ended hears nothing.
+        // Fails if the command has ended.
         let _ = self.ops.get(&op).map(|running| running.stdin.send(None));
     }
 
-    /// Whether a command can start there; if not, it was refused.
+    /// Whether the directory exists. If not, the command is refused.
     async fn has_dir(&self, op: u64, cwd: &str) -> io::Result<bool> {
         let is_there = lock(&self.inner.disk).is_directory(cwd);
         if !is_there {
@@ -276,7 +276,7 @@ impl Link {
             return self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await;
         };
         if !kept.has(positions) {
-            let message = "there is no such place";
+            let message = "the position is beyond the output";
             return self.out.send(&ToHost::Refused { op, kind: RefusalKind::Failed, message }).await;
         }
         self.out.send(&ToHost::Taken { op, stdin: kept.received(), window: STDIN_WINDOW }).await?;
@@ -290,7 +290,7 @@ impl Link {
         self.ops.insert(op, Op { stdin, credit, killed: watch::Sender::new(None) });
         let out = self.out.clone();
         self.commands.spawn(async move {
-            // A link that broke is followed by another.
+            // If the link broke, the next link continues.
             let _ = detached::carry(op, kept, out, positions, granted).await;
             op
         });
@@ -312,7 +312,7 @@ impl Link {
         self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await
     }
 
-    /// A signal that a program can survive, as SIGWINCH, does nothing.
+    /// A signal that programs survive, such as SIGWINCH, has no effect.
     fn signal(&self, op: u64, signal: i32) {
         const DEADLY: [i32; 8] = [1, 2, 3, 6, SIGKILL, 13, 14, 15];
         if !DEADLY.contains(&signal) {
@@ -328,7 +328,7 @@ impl Link {
     fn run(&mut self, op: u64, command: Command, window: u32) {
         let (stream, inbox) = self.begin(op, window);
         self.commands.spawn(async move {
-            // A link that broke takes the command's report with it.
+            // If the link broke, nothing can be reported.
             let _ = script::run(stream, command, inbox).await;
             op
         });
@@ -342,7 +342,7 @@ impl Link {
         }
         let (stream, inbox) = self.begin(op, window);
         self.commands.spawn(async move {
-            // As with a command.
+            // If the link broke, nothing can be reported.
             let _ = file_op::run(stream, file_op, inbox).await;
             op
         });

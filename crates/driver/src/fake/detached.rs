@@ -1,4 +1,4 @@
-//! Commands of a fake sandbox that outlive their link: one link after the other reads on where its host says.
+//! Detached commands of a fake sandbox. Each link sends the output from the position that the host asks for.
 
 use std::io;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::script::{self, Command, Stream};
 
 const PIECE: usize = 16 * 1024;
 
-/// Starts a command, which ends with its sandbox at the latest.
+/// Starts a command. It ends with its sandbox at the latest.
 pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<DetachedOp> {
     let (stdin, from_host) = mpsc::unbounded_channel();
     let (killed, kill) = watch::channel(None);
-    // Nothing is granted here: what it prints goes to whoever reads.
+    // No credit: the output is stored, and links read it.
     let (_, credit) = watch::channel([0; 2]);
     let kept = Arc::new(DetachedOp::new(stdin, killed));
     lock(&inner.kept).insert(op, Arc::clone(&kept));
@@ -33,7 +33,7 @@ pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<DetachedOp> {
     kept
 }
 
-/// Carries a command's output over one link, and its end.
+/// Sends a command's output and its end over one link.
 pub async fn carry(
     op: u64,
     kept: Arc<DetachedOp>,
@@ -75,7 +75,7 @@ pub async fn carry(
     }
 }
 
-/// What a link is granted at first that goes on from there.
+/// The initial credit of a link that starts at these positions.
 pub fn first_grant(positions: [u64; 2]) -> [u64; 2] {
     positions.map(|position| position + u64::from(KEPT_WINDOW))
 }

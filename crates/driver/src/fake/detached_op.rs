@@ -1,4 +1,4 @@
-//! What there is of a fake sandbox's commands that outlive their link.
+//! The state of a detached command of a fake sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use guest_proto::Exit;
 use tokio::sync::{mpsc, watch};
 
-/// Those of one sandbox, by the host's numbers.
+/// The detached commands of one sandbox, by operation number.
 pub type DetachedOps = BTreeMap<u64, Arc<DetachedOp>>;
 
-/// A command that is not its link's.
+/// A command that outlives its link.
 pub struct DetachedOp {
     pub printed: watch::Sender<Printed>,
     stdin: mpsc::UnboundedSender<Option<Vec<u8>>>,
@@ -17,7 +17,7 @@ pub struct DetachedOp {
     killed: watch::Sender<Option<i32>>,
 }
 
-/// All that it ever printed, and its end.
+/// All output of a command, and its end.
 #[derive(Default)]
 pub struct Printed {
     pub bytes: [Vec<u8>; 2],
@@ -31,7 +31,7 @@ impl DetachedOp {
 
     pub fn feed(&self, bytes: Option<&[u8]>) {
         self.received.send_modify(|received| *received += bytes.map_or(0, |bytes| bytes.len() as u64));
-        // A command that has ended hears nothing.
+        // Fails if the command has ended.
         let _ = self.stdin.send(bytes.map(<[u8]>::to_vec));
     }
 
@@ -43,7 +43,7 @@ impl DetachedOp {
         self.killed.send_replace(Some(signal));
     }
 
-    /// Whether the place is one of its output.
+    /// Whether the positions are within the output.
     pub fn has(&self, positions: [u64; 2]) -> bool {
         let printed = self.printed.borrow();
         positions.iter().zip(&printed.bytes).all(|(position, bytes)| *position <= bytes.len() as u64)

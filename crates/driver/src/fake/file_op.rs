@@ -1,4 +1,4 @@
-//! File operations of a fake sandbox, on its files in memory.
+//! File operations of a fake sandbox, on its in-memory files.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::disk::{Disk, Failure};
 use super::guest::{Inbox, lock};
 use super::script::Stream;
 
-/// What is asked, with paths of its own.
+/// A request with owned paths.
 pub enum FileOp {
     Read { path: String, offset: u64, from_end: bool, length: Option<u64> },
     Stat(String),
@@ -44,9 +44,9 @@ pub fn parse(request: &FileRequest<'_>) -> FileOp {
     }
 }
 
-/// Runs an operation to its end, or to its caller's.
+/// Runs an operation until it ends or its caller closes it.
 pub async fn run(mut stream: Stream, file_op: FileOp, mut inbox: Inbox) -> io::Result<()> {
-    // Not dropped in the middle: half a frame would be the end of the link. Who closes it grants all that is left to say.
+    // Runs to its end even if the host closes the operation: a partial frame would end the link.
     let exit = act(&mut stream, file_op, &mut inbox).await?;
     stream.send(&ToHost::Exited { op: stream.op, exit, duration_us: 1 }).await
 }
@@ -72,7 +72,7 @@ async fn act(stream: &mut Stream, file_op: FileOp, inbox: &mut Inbox) -> io::Res
     Ok(exit)
 }
 
-/// Everything that a successful operation sends.
+/// All that a successful operation sends.
 fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u8>, Failure> {
     let mut output = Vec::new();
     let mut say_stat = |stat: FileStat<'_>| say(&FileReply::Stat(stat), &mut output);
@@ -117,7 +117,7 @@ fn say_done(tally: Tally, to: &mut Vec<u8>) {
     say(&FileReply::Done(tally), to);
 }
 
-/// All that is fed, up to its last piece; nothing where its caller goes away before.
+/// Collects the content up to its last piece. `None` if the host aborts the operation.
 async fn fed(inbox: &mut Inbox) -> Option<Vec<u8>> {
     let mut killed = inbox.killed.clone();
     let mut raw = Vec::new();
@@ -141,6 +141,6 @@ async fn fed(inbox: &mut Inbox) -> Option<Vec<u8>> {
 }
 
 fn say(reply: &FileReply<'_>, to: &mut Vec<u8>) {
-    // A fake says nothing that its own protocol forbids.
+    // Cannot fail: these replies are valid.
     let _ = guest_proto::encode_reply(reply, to);
 }

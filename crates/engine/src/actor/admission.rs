@@ -1,128 +1,77 @@
-//! Letting callers in to work inside, and counting them.
+//! Admission: lets callers work inside a sandbox, queues them, or refuses them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::SandboxState;
-use driver::Presence;
-use rules::{Next, Operation, Slot, Step, decide};
+use rules::{Next, Operation, Slot, Slots, Step, decide};
+use tokio::sync::mpsc;
 
-use super::{Actor, ProcessState};
-use crate::agent_connect::{RECONNECT_TIMEOUT, connect_agent};
-use crate::counters::GaugeGuard;
-use crate::detached::LogWriter;
-use crate::detached::registry::{AgentAvailability, RecoveredExecution};
+use super::{Actor, ActorLimits, ProcessState};
+use crate::counters::{Counters, GaugeGuard};
 use crate::error::EngineError;
+use crate::host::RECONNECT_TIMEOUT;
 use crate::link::Agent;
 use crate::mailbox::{Admission, Permit, Reply, WorkKind};
 
-/// Somebody who waits for a place.
-pub(super) struct QueuedWork {
+/// The work in progress inside a sandbox, and the commands that wait for an execution slot.
+pub(super) struct Workload {
+    slots: Slots,
+    /// Waiting commands, longest waiting first.
+    queue: VecDeque<QueuedWork>,
+    /// Admitted work without an execution slot: file operations, port connections, attachments.
+    traffic: u32,
+    /// Execution slots of terminals. A terminal alone does not keep the sandbox active.
+    terminals: u32,
+    /// Receives the kind of work of each dropped permit.
+    released: mpsc::UnboundedSender<WorkKind>,
+    counters: Arc<Counters>,
+}
+
+/// A command that waits for an execution slot.
+struct QueuedWork {
     work: WorkKind,
     operation: Operation,
     reply: Reply<Admission>,
     _counted: GaugeGuard,
 }
 
-impl Actor {
-    /// Answers at once, or keeps a command waiting for a place if the operator allows a queue.
-    pub(super) async fn enter(&mut self, operation: Operation, reply: Reply<Admission>) {
-        let work = if matches!(operation, Operation::Execute { .. }) {
-            WorkKind::Command
-        } else {
-            WorkKind::Traffic
-        };
-        self.admit(work, operation, reply).await;
-    }
-
-    /// The same for what the operation alone does not say.
-    pub(super) async fn admit(&mut self, work: WorkKind, operation: Operation, reply: Reply<Admission>) {
-        let ready = match self.check_room_before_resume(work, operation) {
-            Ok(()) => self.ensure_running(operation).await,
-            Err(error) => Err(error),
-        };
-        let admitted = match ready {
-            Ok(agent) => self.take_slot(work).map(|place| (agent, place)),
-            Err(error) => Err(error),
-        };
-        let answer = match admitted {
-            Ok((_, Slot::Queue)) => {
-                let _counted = self.shared.waiting.enter();
-                self.queue.push_back(QueuedWork { work, operation, reply, _counted });
-                return;
-            }
-            Ok((agent, Slot::Run)) => Ok(self.admission(work, agent)),
-            Err(error) => {
-                self.shared.counters.refusal(&error);
-                Err(error)
-            }
-        };
-        // A caller that went away drops its permit, which comes back as any other.
-        let _ = reply.send(answer);
-    }
-
-    /// A sandbox is not woken for what is refused then.
-    fn check_room_before_resume(&mut self, work: WorkKind, operation: Operation) -> Result<(), EngineError> {
-        if work != WorkKind::Traffic
-            && matches!(decide(self.record.state, operation), Ok(Step::ResumeThenRun))
-        {
-            self.drop_abandoned_requests();
-            self.slots.room()?;
-        }
-        Ok(())
-    }
-
-    /// Brings the sandbox to where the operation is possible.
-    async fn ensure_running(&mut self, operation: Operation) -> Result<Agent, EngineError> {
-        if self.record.state == SandboxState::Running && matches!(self.phase, ProcessState::Stopped) {
-            // What could not be recorded when the processes were lost is recorded now, or the request fails again.
-            self.processes_lost().await?;
-        }
-        match self.resume_and_connect(operation).await {
-            Err(error) if error.is_sandbox_failure() && self.has_lost_processes().await => {
-                self.processes_lost().await?;
-                self.resume_and_connect(operation).await
-            }
-            reached => reached,
+impl Workload {
+    pub fn new(
+        limits: &ActorLimits,
+        counters: Arc<Counters>,
+        released: mpsc::UnboundedSender<WorkKind>,
+    ) -> Self {
+        Self {
+            slots: Slots::new(limits.concurrent_executions, limits.execution_queue),
+            queue: VecDeque::new(),
+            traffic: 0,
+            terminals: 0,
+            released,
+            counters,
         }
     }
 
-    async fn resume_and_connect(&mut self, operation: Operation) -> Result<Agent, EngineError> {
-        match decide(self.record.state, operation)? {
-            Step::ResumeThenRun => {
-                self.resume().await?;
-            }
-            Step::Nothing
-            | Step::Run
-            | Step::Pause
-            | Step::Resume
-            | Step::Terminate
-            | Step::ChangeNetwork => {}
-        }
-        self.agent().await
+    pub fn is_busy(&self) -> bool {
+        self.slots.running() > self.terminals || self.slots.queued() > 0 || self.traffic > 0
     }
 
-    /// Whether it should have processes and has none.
-    pub(super) async fn has_lost_processes(&self) -> bool {
-        !matches!(self.phase, ProcessState::Stopped)
-            && matches!(self.shared.driver.inspect(self.id()).await, Ok(Presence::Stopped | Presence::Absent))
+    /// The permit of a detached execution that an earlier daemon started.
+    pub fn adopt(&mut self, work: WorkKind) -> Permit {
+        self.slots.found();
+        self.permit(work)
     }
 
-    /// The agent, over a new link if the last one broke.
-    pub(super) async fn agent(&mut self) -> Result<Agent, EngineError> {
-        if let ProcessState::Running(Some(agent)) = &self.phase
-            && !agent.is_closed()
-        {
-            return Ok(agent.clone());
-        }
-        let agent = connect_agent(&self.shared, self.id(), RECONNECT_TIMEOUT).await?;
-        self.phase = ProcessState::Running(Some(agent.clone()));
-        Ok(agent)
+    /// Fails if neither a slot nor a place in the queue is free.
+    fn check_room(&mut self) -> Result<(), EngineError> {
+        self.drop_abandoned();
+        Ok(self.slots.room()?)
     }
 
-    fn take_slot(&mut self, work: WorkKind) -> Result<Slot, EngineError> {
+    fn claim(&mut self, work: WorkKind) -> Result<Slot, EngineError> {
         match work {
             WorkKind::Command | WorkKind::Terminal => {
-                self.drop_abandoned_requests();
+                self.drop_abandoned();
                 Ok(self.slots.ask()?)
             }
             WorkKind::Traffic => {
@@ -132,109 +81,151 @@ impl Actor {
         }
     }
 
-    /// Callers whose time was over, or who went away, wait no longer.
-    fn drop_abandoned_requests(&mut self) {
+    /// Removes queued commands whose callers timed out or went away.
+    fn drop_abandoned(&mut self) {
         let slots = &mut self.slots;
-        self.queue.retain(|waiting| {
-            if waiting.reply.is_closed() {
+        self.queue.retain(|queued| {
+            if queued.reply.is_closed() {
                 slots.gave_up();
             }
-            !waiting.reply.is_closed()
+            !queued.reply.is_closed()
         });
-    }
-
-    fn admission(&mut self, work: WorkKind, agent: Agent) -> Admission {
-        if work != WorkKind::Traffic {
-            self.shared.counters.executions_started.add(1);
-        }
-        Admission {
-            permit: self.permit(work),
-            agent,
-            record: Arc::clone(&self.record),
-            status: self.status.subscribe(),
-        }
     }
 
     fn permit(&mut self, work: WorkKind) -> Permit {
         let counted = match work {
-            WorkKind::Command | WorkKind::Terminal => Some(self.shared.commands.enter()),
+            WorkKind::Command | WorkKind::Terminal => Some(self.counters.executions_running.enter()),
             WorkKind::Traffic => None,
         };
         self.terminals += u32::from(work == WorkKind::Terminal);
         Permit::new(work, self.released.clone(), counted)
     }
 
-    /// SandboxExecutions that another daemon left running are in the inbox of this one now, and hold their places.
-    pub(super) fn adopt_detached_executions(&mut self) {
-        for RecoveredExecution { execution, log, inbox } in self.executions.take_recovered() {
-            let permit = execution.is_running().then(|| {
-                self.slots.found();
-                self.permit(if execution.record.terminal.is_some() {
-                    WorkKind::Terminal
-                } else {
-                    WorkKind::Command
-                })
-            });
-            let keeper = LogWriter {
-                shared: Arc::clone(&self.shared),
-                executions: Arc::clone(&self.executions),
-                execution,
-                log: Some(log),
-                inbox,
-                status: self.status.subscribe(),
-                permit,
-            };
-            self.shared.tasks.spawn(keeper.run(None));
-        }
-    }
-
-    /// Tells the keepers how the agent is reached.
-    pub(super) fn publish_agent_availability(&self) {
-        let now = match &self.phase {
-            ProcessState::Running(Some(agent)) => AgentAvailability::Linked(agent.clone()),
-            // A frozen agent does not answer.
-            ProcessState::Running(None) | ProcessState::Frozen(_) => AgentAvailability::Waiting,
-            ProcessState::Stopped => AgentAvailability::Gone,
-        };
-        self.executions.agent.send_if_modified(|reach| {
-            let is_new = !reach.is_same(&now);
-            if is_new {
-                *reach = now;
-            }
-            is_new
-        });
-    }
-
-    /// Somebody gave a permit back.
-    pub(super) async fn release(&mut self, work: WorkKind) {
-        self.touch();
+    /// Takes back a permit. Whether an execution slot became free.
+    fn release(&mut self, work: WorkKind) -> bool {
         match work {
-            WorkKind::Traffic => self.traffic = self.traffic.saturating_sub(1),
-            WorkKind::Command => self.start_next_queued().await,
-            WorkKind::Terminal => {
-                self.terminals = self.terminals.saturating_sub(1);
-                self.start_next_queued().await;
+            WorkKind::Traffic => {
+                self.traffic = self.traffic.saturating_sub(1);
+                return false;
             }
+            WorkKind::Terminal => self.terminals = self.terminals.saturating_sub(1),
+            WorkKind::Command => {}
+        }
+        true
+    }
+
+    /// Gives a free slot to the next queued command; `None` if no command waits. The caller of the command may be gone.
+    fn next_queued(&mut self) -> Option<QueuedWork> {
+        (self.slots.finished() == Next::RunQueued).then(|| self.queue.pop_front()).flatten()
+    }
+}
+
+impl Actor {
+    /// Admits a caller, refuses it, or queues it if the operator allows a queue. Resumes the sandbox if the operation needs it.
+    pub(super) async fn admit(&mut self, work: WorkKind, operation: Operation, reply: Reply<Admission>) {
+        let answer = match self.try_admit(work, operation).await {
+            Ok(Some(admission)) => Ok(admission),
+            Ok(None) => {
+                let _counted = self.context.counters.executions_waiting.enter();
+                self.workload.queue.push_back(QueuedWork { work, operation, reply, _counted });
+                return;
+            }
+            Err(error) => {
+                self.context.counters.refusal(&error);
+                Err(error)
+            }
+        };
+        // If the caller is gone, the permit is dropped here and returns to the actor.
+        let _ = reply.send(answer);
+    }
+
+    /// `None` if the command has to wait for an execution slot.
+    async fn try_admit(
+        &mut self,
+        work: WorkKind,
+        operation: Operation,
+    ) -> Result<Option<Admission>, EngineError> {
+        let step = decide(self.record.state, operation);
+        if work != WorkKind::Traffic && matches!(step, Ok(Step::ResumeThenRun)) {
+            // A command that will be refused must not resume the sandbox.
+            self.workload.check_room()?;
+        }
+        let agent = match &self.processes {
+            ProcessState::Running(Some(agent))
+                if !agent.is_closed() && step.as_ref().is_ok_and(|step| *step != Step::ResumeThenRun) =>
+            {
+                agent.clone()
+            }
+            // Boxed to keep the future of the common case small.
+            _ => Box::pin(self.ensure_running(operation)).await?,
+        };
+        match self.workload.claim(work)? {
+            Slot::Queue => Ok(None),
+            Slot::Run => Ok(Some(self.admission(work, agent))),
         }
     }
 
-    /// The free place goes to the first in the queue who still waits. If the sandbox was paused meanwhile it is resumed for
-    /// it, as for one that comes now.
-    async fn start_next_queued(&mut self) {
-        while self.slots.finished() == Next::RunQueued {
-            let Some(QueuedWork { work, operation, reply, .. }) = self.queue.pop_front() else { return };
+    fn admission(&mut self, work: WorkKind, agent: Agent) -> Admission {
+        if work != WorkKind::Traffic {
+            self.context.counters.executions_started.add(1);
+        }
+        Admission {
+            permit: self.workload.permit(work),
+            agent,
+            record: Arc::clone(&self.record),
+            status: self.status.subscribe(),
+        }
+    }
+
+    /// Resumes the sandbox and opens the link to its agent, as far as the operation needs it.
+    async fn ensure_running(&mut self, operation: Operation) -> Result<Agent, EngineError> {
+        if self.record.state == SandboxState::Running && matches!(self.processes, ProcessState::Stopped) {
+            // The loss of the processes could not be recorded before. If it cannot be recorded now, the request fails.
+            self.processes_lost().await?;
+        }
+        match self.resume_and_connect(operation).await {
+            Err(error) if error.is_sandbox_failure() && self.has_lost_processes().await => {
+                self.processes_lost().await?;
+                self.resume_and_connect(operation).await
+            }
+            connected => connected,
+        }
+    }
+
+    async fn resume_and_connect(&mut self, operation: Operation) -> Result<Agent, EngineError> {
+        if decide(self.record.state, operation)? == Step::ResumeThenRun {
+            self.resume().await?;
+        }
+        if let ProcessState::Running(Some(agent)) = &self.processes
+            && !agent.is_closed()
+        {
+            return Ok(agent.clone());
+        }
+        let agent = self.connect(RECONNECT_TIMEOUT).await?;
+        self.processes = ProcessState::Running(Some(agent.clone()));
+        Ok(agent)
+    }
+
+    /// Takes back a permit, and gives its slot to the next queued command whose caller still waits. If the sandbox was paused in
+    /// the meantime, it is resumed for the command.
+    pub(super) async fn release(&mut self, work: WorkKind) {
+        self.timeouts.touch(self.context.journal.now());
+        if !self.workload.release(work) {
+            return;
+        }
+        while let Some(QueuedWork { work, operation, reply, .. }) = self.workload.next_queued() {
             if reply.is_closed() {
-                // Nobody is resumed for who went away; its place is free again.
+                // The sandbox is not resumed for a caller that is gone; the slot is free again.
                 continue;
             }
             match self.ensure_running(operation).await {
                 Ok(agent) => {
-                    // One that went away drops the permit unseen, and it comes back as any other.
+                    // If the caller is gone, the permit is dropped here and returns to the actor.
                     let _ = reply.send(Ok(self.admission(work, agent)));
                     return;
                 }
                 Err(error) => {
-                    self.shared.counters.refusal(&error);
+                    self.context.counters.refusal(&error);
                     let _ = reply.send(Err(error));
                 }
             }

@@ -1,9 +1,9 @@
-//! Pause, resume, terminate, and what is done when a sandbox's processes are found gone.
+//! Pause, resume and terminate, and what happens when the sandbox's processes end unexpectedly.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::SandboxState;
+use api::{EventKind, SandboxState};
 use driver::Presence;
 use rules::{Hold, Operation, decide};
 use serde_json::json;
@@ -11,60 +11,59 @@ use store::NewEvent;
 use tokio::time::Instant;
 
 use super::{Actor, ProcessState, event};
-use crate::agent_connect::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, connect_agent};
-use crate::detached::ended_with;
 use crate::error::EngineError;
-use crate::eviction::{evict_one, remove};
+use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, guest};
 use crate::link::{Agent, LinkError};
-use crate::network::{guest, plug};
 use crate::status::{PauseResult, ResumeResult, TerminateResult};
 
-/// A killed sandbox's link may end a moment before its last process.
+/// The link of a killed sandbox may end shortly before its last process.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(2);
 const INSPECT_INTERVAL: Duration = Duration::from_millis(20);
-/// Two losses within this are a pattern.
+/// After two losses of the link within this time, the link is opened again by the next request only.
 const LINK_LOSS_BACKOFF: Duration = Duration::from_secs(1);
 const REMOVAL_ATTEMPTS: u32 = 5;
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(10);
-/// The reason of a pause that nobody asked for.
-pub const IDLE: &str = "idle";
-/// What a sandbox's next event says when its processes are gone and its disk is not.
-pub const PROCESSES_LOST: &str = "its processes ended outside its control; its disk is as they left it";
 
-/// What became of a sandbox whose link ended.
+/// Reasons of a pause.
+pub(super) const IDLE: &str = "idle";
+pub(super) const ON_REQUEST: &str = "request";
+/// The note of a sandbox whose processes ended unexpectedly. Its next event reports it.
+pub const PROCESSES_LOST: &str = "its processes ended unexpectedly; its disk is unchanged";
+
+/// The state of a sandbox after its link ended.
 enum LinkLoss {
-    Lost,
-    Reached(Agent),
+    ProcessesGone,
+    Reconnected(Agent),
     Unreachable,
 }
 
 impl Actor {
     pub(super) async fn pause(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
         decide(self.record.state, Operation::Pause)?;
-        if let Err(error) = self.shared.driver.pause(self.id()).await {
+        if let Err(error) = self.context.host.driver().pause(self.id()).await {
             if self.has_lost_processes().await {
-                // Nobody was there to hear of the end; what is left of it is paused.
+                // The processes ended unnoticed, which leaves the sandbox paused.
                 self.processes_lost().await?;
                 return Ok(self.paused_result());
             }
             self.undo_pause().await;
             return Err(error.into());
         }
-        let now = self.shared.clock.now();
+        let now = self.context.journal.now();
         let mut next = (*self.record).clone();
         next.state = SandboxState::Paused;
         next.paused_at = Some(now);
         let runtime_duration_ms = next.accounting.paused(now);
         let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
-        if let Err(error) = self.commit(next, "sandbox.paused", data, now).await {
+        if let Err(error) = self.commit(next, EventKind::SandboxPaused, data, now).await {
             self.undo_pause().await;
             return Err(error.into());
         }
-        let counters = &self.shared.counters;
+        let counters = &self.context.counters;
         let counter = if reason == IDLE { &counters.paused_idle } else { &counters.paused_on_request };
         counter.add(1);
         self.reservation.lower(Hold::Paused);
-        self.phase = match std::mem::replace(&mut self.phase, ProcessState::Stopped) {
+        self.processes = match std::mem::replace(&mut self.processes, ProcessState::Stopped) {
             ProcessState::Running(agent) | ProcessState::Frozen(agent) => ProcessState::Frozen(agent),
             ProcessState::Stopped => ProcessState::Stopped,
         };
@@ -79,22 +78,23 @@ impl Actor {
         }
     }
 
-    /// LinkLoss a pause that failed, at whatever point: as it was before.
+    /// Thaws the sandbox after a failed pause, if it is frozen.
     async fn undo_pause(&self) {
-        let thawed = match self.shared.driver.inspect(self.id()).await {
-            Ok(Presence::Paused) => self.shared.driver.resume(self.id()).await,
+        let driver = self.context.host.driver();
+        let thawed = match driver.inspect(self.id()).await {
+            Ok(Presence::Paused) => driver.resume(self.id()).await,
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = thawed {
-            tracing::error!(id = %self.id(), %error, "could not undo a pause that failed");
+            tracing::error!(id = %self.id(), %error, "could not undo a failed pause");
         }
     }
 
     pub(super) async fn resume(&mut self) -> Result<ResumeResult, EngineError> {
         decide(self.record.state, Operation::Resume)?;
         match self.try_resume().await {
-            // Frozen, nobody hears of the end of the processes before it is wanted again.
+            // The end of frozen processes is noticed only here.
             Err(error) if error.is_backend_failure() && self.has_lost_processes().await => {
                 self.processes_lost().await?;
                 self.try_resume().await
@@ -105,12 +105,12 @@ impl Actor {
 
     async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
         while let Err(error) = self.reservation.raise() {
-            // What stands ready for others gives way.
-            if !evict_one(&self.shared).await {
+            if !self.context.provisioner.evict_one().await {
                 return Err(error);
             }
         }
-        let before = if matches!(self.phase, ProcessState::Stopped) { Hold::Stopped } else { Hold::Paused };
+        let before =
+            if matches!(self.processes, ProcessState::Stopped) { Hold::Stopped } else { Hold::Paused };
         let resumed = match self.wake().await {
             Ok(agent) => self.commit_resumed(agent).await,
             Err(error) => Err(error),
@@ -121,29 +121,28 @@ impl Actor {
         resumed
     }
 
-    /// Lets the processes go on, or starts the sandbox again on its disk.
+    /// Thaws the processes, or starts the sandbox again on its disk. Returns the link to the agent, if it is open.
     async fn wake(&mut self) -> Result<Option<Agent>, EngineError> {
-        match &self.phase {
+        match &self.processes {
             ProcessState::Frozen(agent) => {
-                self.shared.driver.resume(self.id()).await?;
+                self.context.host.driver().resume(self.id()).await?;
                 match agent {
                     Some(agent) => Ok(Some(agent.clone())),
-                    // Paused since before this daemon: only a new link ends the commands whose clients died with the last one.
-                    None => Ok(connect_agent(&self.shared, self.id(), RECONNECT_TIMEOUT).await.ok()),
+                    // Frozen by an earlier daemon. The new link kills the commands whose clients were connected to that daemon.
+                    None => Ok(self.connect(RECONNECT_TIMEOUT).await.ok()),
                 }
             }
             ProcessState::Running(agent) => Ok(agent.clone()),
             ProcessState::Stopped => {
-                let guest = guest(&self.record);
-                let plug = plug(&self.shared, guest.clone());
-                self.shared.driver.start(&self.spec, Some(plug)).await?;
-                self.shared.network.apply(&guest, &self.record.config.network.egress).await?;
-                let agent = connect_agent(&self.shared, self.id(), BOOT_TIMEOUT).await?;
+                let host = &self.context.host;
+                host.start(&self.spec).await?;
+                host.network().apply(&guest(&self.record), &self.record.config.network.egress).await?;
+                let agent = self.connect(BOOT_TIMEOUT).await?;
                 match agent.make_dirs(&[&self.record.config.workdir], SETUP_TIMEOUT).await {
                     Ok(()) => {}
-                    // Its owner put something else in the way; commands that want the directory say so.
+                    // The owner has put something else at this path. Commands that use the directory report it.
                     Err(LinkError::Refused { message, .. }) => {
-                        tracing::warn!(id = %self.id(), message, "the working directory could not be made again");
+                        tracing::warn!(id = %self.id(), message, "could not create the working directory again");
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -153,7 +152,7 @@ impl Actor {
     }
 
     async fn commit_resumed(&mut self, agent: Option<Agent>) -> Result<ResumeResult, EngineError> {
-        let now = self.shared.clock.now();
+        let now = self.context.journal.now();
         let mut next = (*self.record).clone();
         next.state = SandboxState::Running;
         next.paused_at = None;
@@ -162,39 +161,33 @@ impl Actor {
         if let Some(note) = next.note.take() {
             data["note"] = json!(note);
         }
-        self.commit(next, "sandbox.resumed", data, now).await?;
-        self.phase = ProcessState::Running(agent);
-        self.touch();
-        self.shared.counters.resumed.add(1);
+        self.commit(next, EventKind::SandboxResumed, data, now).await?;
+        self.processes = ProcessState::Running(agent);
+        self.timeouts.touch(self.context.journal.now());
+        self.context.counters.resumed.add(1);
         Ok(ResumeResult { id: self.id().clone(), resumed_at: now, paused_duration_ms })
     }
 
-    /// LinkLoss a resume that failed: as it was before.
+    /// Freezes or stops the sandbox again after a failed resume.
     async fn undo_resume(&mut self, before: Hold) {
+        let host = &self.context.host;
         let undone = match before {
-            Hold::Stopped => self.stop().await,
-            Hold::Paused | Hold::Running => match self.shared.driver.inspect(self.id()).await {
-                Ok(Presence::Running) => self.shared.driver.pause(self.id()).await.map_err(Into::into),
+            Hold::Stopped => host.stop(&guest(&self.record)).await,
+            Hold::Paused | Hold::Running => match host.driver().inspect(self.id()).await {
+                Ok(Presence::Running) => host.driver().pause(self.id()).await.map_err(Into::into),
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.into()),
             },
         };
         if let Err(error) = undone {
-            tracing::error!(id = %self.id(), %error, "could not undo a resume that failed");
+            tracing::error!(id = %self.id(), %error, "could not undo a failed resume");
         }
         self.reservation.lower(before);
     }
 
-    /// Clears away all but the disk. The network goes also where something else resists.
-    async fn stop(&self) -> Result<(), EngineError> {
-        let stopped = self.shared.driver.stop(self.id()).await;
-        self.shared.network.unplug(&guest(&self.record)).await?;
-        Ok(stopped?)
-    }
-
     pub(super) async fn terminate(&mut self, reason: &str) -> Result<TerminateResult, EngineError> {
         decide(self.record.state, Operation::Terminate)?;
-        let now = self.shared.clock.now();
+        let now = self.context.journal.now();
         let mut next = (*self.record).clone();
         next.state = SandboxState::Terminated;
         next.terminated_at = Some(now);
@@ -202,100 +195,105 @@ impl Actor {
         next.ports.clear();
         let total_runtime_ms = next.accounting.terminated(now);
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
-        let mut events = ended_with(&next, &self.executions, now);
-        events.push(NewEvent { at: now, ..event(&next, "sandbox.terminated", data) });
+        let mut events = self.executions.final_events(&next, now);
+        events.push(NewEvent { at: now, ..event(&next, EventKind::SandboxTerminated, data) });
         self.commit_events(next, events, now).await?;
-        self.shared.counters.terminated(reason);
-        if let Err(error) = self.shared.driver.kill(self.id()).await {
-            tracing::error!(id = %self.id(), %error, "could not kill a terminated sandbox at once; its removal tries again");
+        self.context.counters.terminated(reason);
+        if let Err(error) = self.context.host.driver().kill(self.id()).await {
+            tracing::error!(id = %self.id(), %error, "could not kill a terminated sandbox; its removal retries");
         }
-        self.shared.unregister(self.id());
-        // Before the answer: who hears of it may use the room at once.
+        self.context.registry.remove(self.id());
+        // Released before the reply, so that the caller can use the capacity at once.
         self.reservation.release();
         self.remove_in_background();
         Ok(TerminateResult { id: self.id().clone(), terminated_at: now, total_runtime_ms })
     }
 
-    /// Its range of user ids and its address are given out again only when nothing of it is left.
+    /// Removes the sandbox from the host. Its range of user ids and its address are released when nothing is left of it.
     fn remove_in_background(&mut self) {
-        let shared = Arc::clone(&self.shared);
+        let context = Arc::clone(&self.context);
         let guest = guest(&self.record);
-        let lease = self.slot.take();
-        self.shared.tasks.spawn(async move {
-            let id = guest.id.clone();
-            let shared_by_thread = Arc::clone(&shared);
-            let removed = tokio::task::spawn_blocking(move || shared_by_thread.detached.remove(&id)).await;
-            if let Ok(Err(error)) = removed {
+        let slot = self.slot.take();
+        self.context.tasks.spawn(async move {
+            if let Err(error) = context.detached.remove(guest.id.clone()).await {
                 tracing::error!(id = %guest.id, %error, "could not remove the executions of a terminated sandbox");
             }
             for attempt in 1..=REMOVAL_ATTEMPTS {
-                match remove(&shared, &guest).await {
+                match context.host.remove(&guest).await {
                     Ok(()) => return,
                     Err(error) => {
                         tracing::error!(id = %guest.id, %error, attempt, "could not remove a terminated sandbox");
                     }
                 }
-                // Past the last attempt, or when the engine stops, it is left to the next recovery.
-                if shared.stopping.run_until_cancelled(tokio::time::sleep(REMOVAL_INTERVAL)).await.is_none() {
+                // After the last attempt, or when the engine stops, the next recovery removes the sandbox.
+                if context.tasks.until_stopped(tokio::time::sleep(REMOVAL_INTERVAL)).await.is_none() {
                     break;
                 }
             }
-            if let Some(lease) = lease {
-                lease.keep();
+            if let Some(slot) = slot {
+                slot.keep();
             }
         });
     }
 
-    /// The link ended. Where processes are left it is opened again; where none are, the sandbox is stopped.
+    /// Opens a link to the agent. Detached executions continue.
+    pub(super) async fn connect(&self, timeout: Duration) -> Result<Agent, EngineError> {
+        self.context.host.connect(self.id(), &self.executions.running_ops(), timeout).await
+    }
+
+    /// Handles the end of the link: opens it again if the sandbox has processes, records their loss if it has none.
     pub(super) async fn link_lost(&mut self) {
-        let was_frozen = matches!(self.phase, ProcessState::Frozen(_));
-        self.phase = if was_frozen { ProcessState::Frozen(None) } else { ProcessState::Running(None) };
-        // An agent that hangs up again and again is called back by requests only.
-        let again = self
-            .last_link_loss
-            .replace(Instant::now())
-            .is_some_and(|last| last.elapsed() < LINK_LOSS_BACKOFF);
-        match tokio::time::timeout(LOSS_TIMEOUT, self.inspect_after_loss(again)).await {
-            Ok(LinkLoss::Lost) => {
+        let was_frozen = matches!(self.processes, ProcessState::Frozen(_));
+        self.processes = if was_frozen { ProcessState::Frozen(None) } else { ProcessState::Running(None) };
+        let last_loss = self.last_link_loss.replace(Instant::now());
+        let may_reconnect = last_loss.is_none_or(|last| last.elapsed() >= LINK_LOSS_BACKOFF);
+        match tokio::time::timeout(LOSS_TIMEOUT, self.inspect_after_link_loss(may_reconnect)).await {
+            Ok(LinkLoss::ProcessesGone) => {
                 if let Err(error) = self.processes_lost().await {
-                    tracing::error!(id = %self.id(), %error, "could not record that a sandbox's processes are gone");
+                    tracing::error!(id = %self.id(), %error, "could not record that a sandbox's processes ended");
                 }
             }
-            Ok(LinkLoss::Reached(agent)) => self.phase = ProcessState::Running(Some(agent)),
+            Ok(LinkLoss::Reconnected(agent)) => self.processes = ProcessState::Running(Some(agent)),
             Ok(LinkLoss::Unreachable) | Err(_) => {}
         }
     }
 
-    async fn inspect_after_loss(&self, again: bool) -> LinkLoss {
+    async fn inspect_after_link_loss(&self, may_reconnect: bool) -> LinkLoss {
         loop {
-            match self.shared.driver.inspect(self.id()).await {
-                Ok(Presence::Stopped | Presence::Absent) => return LinkLoss::Lost,
-                // A frozen agent cannot answer; the link is opened after the resume.
+            match self.context.host.driver().inspect(self.id()).await {
+                Ok(Presence::Stopped | Presence::Absent) => return LinkLoss::ProcessesGone,
+                // A frozen agent cannot answer. The link is opened after the resume.
                 Ok(Presence::Paused) => return LinkLoss::Unreachable,
-                Ok(Presence::Running) if !again => {
-                    if let Ok(agent) = connect_agent(&self.shared, self.id(), RECONNECT_TIMEOUT).await {
-                        return LinkLoss::Reached(agent);
+                Ok(Presence::Running) if may_reconnect => {
+                    if let Ok(agent) = self.connect(RECONNECT_TIMEOUT).await {
+                        return LinkLoss::Reconnected(agent);
                     }
                 }
                 Ok(Presence::Running) => {}
                 Err(error) => {
-                    tracing::warn!(id = %self.id(), %error, "could not look at a sandbox that fell silent");
+                    tracing::warn!(id = %self.id(), %error, "could not inspect a sandbox after the loss of its link");
                 }
             }
             tokio::time::sleep(INSPECT_INTERVAL).await;
         }
     }
 
-    /// Clears away and records it. Where it cannot be recorded the next request tries again.
+    /// Whether the sandbox should have processes and has none.
+    pub(super) async fn has_lost_processes(&self) -> bool {
+        !matches!(self.processes, ProcessState::Stopped)
+            && self.context.host.has_no_processes(self.id()).await
+    }
+
+    /// Stops the sandbox and records the loss of its processes. If the record cannot be committed, the next request tries again.
     pub(super) async fn processes_lost(&mut self) -> Result<(), EngineError> {
-        tracing::warn!(id = %self.id(), "a sandbox's processes are gone; it is paused on its disk");
-        self.phase = ProcessState::Stopped;
-        self.shared.counters.processes_lost.add(1);
+        tracing::warn!(id = %self.id(), "a sandbox's processes ended unexpectedly; it is paused on its disk");
+        self.processes = ProcessState::Stopped;
+        self.context.counters.processes_lost.add(1);
         self.reservation.lower(Hold::Stopped);
-        if let Err(error) = self.stop().await {
-            tracing::error!(id = %self.id(), %error, "could not clear away after lost processes");
+        if let Err(error) = self.context.host.stop(&guest(&self.record)).await {
+            tracing::error!(id = %self.id(), %error, "could not stop a sandbox after the loss of its processes");
         }
-        let now = self.shared.clock.now();
+        let now = self.context.journal.now();
         let mut next = (*self.record).clone();
         next.note = Some(PROCESSES_LOST.to_owned());
         if next.state == SandboxState::Running {
@@ -303,6 +301,7 @@ impl Actor {
             next.paused_at = Some(now);
             next.accounting.paused(now);
         }
-        Ok(self.commit(next, "sandbox.error", json!({ "message": PROCESSES_LOST }), now).await?)
+        let data = json!({ "message": PROCESSES_LOST });
+        Ok(self.commit(next, EventKind::SandboxError, data, now).await?)
     }
 }

@@ -1,11 +1,12 @@
-//! Another network policy for a sandbox that lives. It closes the ports that it does not let be exposed.
+//! Changes of a sandbox's network policy. Ports that the new policy forbids are closed.
 //!
-//! In force first and recorded then, so that nobody hears of a policy that does not hold. Where the record cannot be written the
-//! old policy is put back; where that fails too it is tried until it holds, and a death of the daemon ends the same way, for
-//! recovery goes by the records.
+//! A policy is enforced first and recorded then, so that no caller sees a recorded policy that is not enforced. If the record cannot
+//! be committed, the old policy is enforced again; the actor retries until that succeeds. After a crash of the daemon the
+//! recovery enforces the recorded policy.
 
 use std::time::Duration;
 
+use api::EventKind;
 use rules::{NetworkChange, Operation, decide};
 use serde_json::json;
 use store::NewEvent;
@@ -13,7 +14,7 @@ use store::NewEvent;
 use super::ports::close_forbidden;
 use super::{Actor, ProcessState, event};
 use crate::error::EngineError;
-use crate::network::guest;
+use crate::host::guest;
 use crate::status::Status;
 
 pub(super) const RETRY: Duration = Duration::from_millis(500);
@@ -27,10 +28,10 @@ impl Actor {
             return Ok(self.status.borrow().clone());
         }
         let is_other_egress = policy.egress != before.egress;
-        // Without processes there is nothing to hold back; its next start goes by its record.
-        if is_other_egress && !matches!(self.phase, ProcessState::Stopped) {
-            let applied = self.shared.network.apply(&guest(&self.record), &policy.egress).await;
-            if let Err(error) = applied {
+        // A sandbox without processes has no traffic. Its next start enforces the recorded policy.
+        if is_other_egress && !matches!(self.processes, ProcessState::Stopped) {
+            let network = self.context.host.network();
+            if let Err(error) = network.apply(&guest(&self.record), &policy.egress).await {
                 self.reapply_policy().await;
                 return Err(error.into());
             }
@@ -41,8 +42,8 @@ impl Actor {
         }
         let mut next = (*self.record).clone();
         next.config.network = policy;
-        let now = self.shared.clock.now();
-        let mut events = vec![NewEvent { at: now, ..event(&next, "network.changed", data) }];
+        let now = self.context.journal.now();
+        let mut events = vec![NewEvent { at: now, ..event(&next, EventKind::NetworkChanged, data) }];
         events.extend(close_forbidden(&mut next, now));
         if let Err(error) = self.commit_events(next, events, now).await {
             if is_other_egress {
@@ -54,16 +55,16 @@ impl Actor {
         Ok(self.status.borrow().clone())
     }
 
-    /// Puts the recorded policy in force, or sees to it that this is tried again.
+    /// Enforces the recorded policy. If that fails, the actor tries again later.
     pub(super) async fn reapply_policy(&mut self) {
-        if matches!(self.phase, ProcessState::Stopped) {
+        if matches!(self.processes, ProcessState::Stopped) {
             self.policy_pending = false;
             return;
         }
-        let applied =
-            self.shared.network.apply(&guest(&self.record), &self.record.config.network.egress).await;
+        let network = self.context.host.network();
+        let applied = network.apply(&guest(&self.record), &self.record.config.network.egress).await;
         if let Err(error) = &applied {
-            tracing::error!(id = %self.id(), %error, "a recorded network policy could not be put in force; trying again");
+            tracing::error!(id = %self.id(), %error, "could not enforce a recorded network policy; retrying");
         }
         self.policy_pending = applied.is_err();
     }

@@ -1,4 +1,4 @@
-//! Writing to an execution, and being attached to it.
+//! Input of an execution, and attachments to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,19 @@ use crate::error::EngineError;
 use crate::link::{DetachedInput, LinkError};
 use crate::mailbox::Permit;
 
-/// How long a link may take to be there, and a killed command to be over.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// What a terminal understands as the end of its input.
+/// How long a request waits for a link, and for the end of a killed command.
+pub const INPUT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The byte that ends the input of a terminal.
 const END_KEY: &[u8] = b"\x04";
 
-/// The way in. Clones are the same.
+/// The input of an execution. The sandbox counts as active while it exists. Clones are equivalent.
 #[derive(Clone)]
 pub struct Input {
     execution: Arc<DetachedExecution>,
-    /// The sandbox stays awake.
-    _awake: Arc<Permit>,
+    _active: Arc<Permit>,
 }
 
-/// Somebody at a terminal, or at a command. Holds the sandbox awake.
+/// Output and input of an execution together. The sandbox counts as active while it exists.
 pub struct Attachment {
     pub output: OutputReader,
     input: Input,
@@ -41,25 +40,25 @@ impl Attachment {
 }
 
 impl Input {
-    pub(crate) fn new(execution: Arc<DetachedExecution>, awake: Permit) -> Self {
-        Self { execution, _awake: Arc::new(awake) }
+    pub(crate) fn new(execution: Arc<DetachedExecution>, active: Permit) -> Self {
+        Self { execution, _active: Arc::new(active) }
     }
 
-    /// Feeds bytes as fast as the command takes them.
+    /// Writes bytes as fast as the command reads them.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), EngineError> {
-        let _turn = self.execution.writing.lock().await;
+        let _turn = self.execution.stdin_lock.lock().await;
         self.check_open()?;
         let input = self.linked().await?;
         let written = input.write_all(bytes).await;
-        written.map_err(|error| self.why(error))
+        written.map_err(|error| self.write_error(error))
     }
 
-    /// Says that nothing more comes; to a terminal by `^D`.
+    /// Closes the input; on a terminal by `^D`.
     pub async fn close(&self) -> Result<(), EngineError> {
         if self.execution.record.terminal.is_some() {
             return self.write(END_KEY).await;
         }
-        let _turn = self.execution.writing.lock().await;
+        let _turn = self.execution.stdin_lock.lock().await;
         self.check_open()?;
         self.execution.command(WriterCommand::CloseStdin).await
     }
@@ -72,10 +71,10 @@ impl Input {
     }
 
     pub async fn signal(&self, signal: i32) -> Result<(), EngineError> {
-        self.linked().await?.signal(signal).map_err(|error| self.why(error))
+        self.linked().await?.signal(signal).map_err(|error| self.write_error(error))
     }
 
-    /// Kills it with all that it started, and waits for its end.
+    /// Kills the execution's process tree and waits for its end.
     pub async fn kill(&self) -> Result<(), EngineError> {
         match self.linked().await {
             Ok(input) => input.killer().kill(),
@@ -84,9 +83,9 @@ impl Input {
         }
         let mut progress = self.execution.progress.subscribe();
         let ended = progress.wait_for(|progress| progress.log.end.is_some());
-        match tokio::time::timeout(TIMEOUT, ended).await {
+        match tokio::time::timeout(INPUT_TIMEOUT, ended).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(LinkError::Silent(TIMEOUT).into()),
+            Err(_) => Err(LinkError::Silent(INPUT_TIMEOUT).into()),
         }
     }
 
@@ -100,7 +99,7 @@ impl Input {
         Ok(())
     }
 
-    /// The link it is on, which may have to come first.
+    /// The input over the current link. Waits for a link.
     async fn linked(&self) -> Result<DetachedInput, EngineError> {
         let mut progress = self.execution.progress.subscribe();
         let mut input = self.execution.input.subscribe();
@@ -111,12 +110,12 @@ impl Input {
                 let found = found.ok().and_then(|input| input.clone());
                 found.ok_or_else(|| self.execution.ended_error())
             }
-            () = tokio::time::sleep(TIMEOUT) => Err(LinkError::Silent(TIMEOUT).into()),
+            () = tokio::time::sleep(INPUT_TIMEOUT) => Err(LinkError::Silent(INPUT_TIMEOUT).into()),
         }
     }
 
-    /// Why it took no more: it ended, or the link did.
-    fn why(&self, error: LinkError) -> EngineError {
+    /// The error of a failed write: the execution ended, or the link was lost.
+    fn write_error(&self, error: LinkError) -> EngineError {
         if self.execution.is_running() { error.into() } else { self.execution.ended_error() }
     }
 }

@@ -1,4 +1,5 @@
-//! One execution as everybody in this daemon sees it. Its keeper publishes how far it is; others read, and ask the keeper.
+//! The state of one execution in this daemon. Its log writer publishes the progress; others read it and send requests to the log
+//! writer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use crate::error::EngineError;
 use crate::link::DetachedInput;
 use guest_proto::TerminalSize;
 
-/// Orders that wait for a keeper.
+/// The maximum number of requests that wait for a log writer.
 const COMMAND_QUEUE: usize = 16;
 
-/// How far an execution is, as written down.
+/// The progress of an execution, as it is in the log.
 #[derive(Clone)]
 pub struct Progress {
     pub log: LogState,
-    /// Where readers find it, and how far they may read.
+    /// The segments of the log, and the position up to which readers may read.
     pub segments: Arc<[Segment]>,
     pub end: (u64, u64),
     pub bytes: u64,
@@ -33,16 +34,16 @@ impl Progress {
     }
 }
 
-/// What the keeper alone does, because it is written down.
+/// A request to the log writer, which records it in the log.
 pub enum WriterCommand {
     CloseStdin(oneshot::Sender<Result<(), EngineError>>),
     Resize(TerminalSize, oneshot::Sender<Result<(), EngineError>>),
 }
 
-/// What its keeper alone has.
+/// The receiving end of a log writer.
 pub struct WriterInbox {
     pub commands: mpsc::Receiver<WriterCommand>,
-    /// The first stdin_lock at its stdin, for the text that it began with: whoever writes comes after it.
+    /// The stdin lock, held until the initial stdin is sent. Other input comes after it.
     pub stdin_lock: Option<OwnedMutexGuard<()>>,
 }
 
@@ -50,31 +51,31 @@ pub struct DetachedExecution {
     pub record: Record,
     pub dir: PathBuf,
     pub progress: watch::Sender<Progress>,
-    /// The way in, while a link is there.
+    /// The input of the command, while there is a link.
     pub input: watch::Sender<Option<DetachedInput>>,
-    /// Who writes to its stdin has this, so that writes do not mix.
-    pub writing: Arc<tokio::sync::Mutex<()>>,
-    /// This daemon knows that it started, and state of it.
+    /// Serializes writes to stdin.
+    pub stdin_lock: Arc<tokio::sync::Mutex<()>>,
+    /// Whether this daemon has recorded the start event.
     pub has_started: AtomicBool,
     commands: mpsc::Sender<WriterCommand>,
 }
 
 impl DetachedExecution {
     pub fn new(record: Record, dir: PathBuf, log: &Log) -> (Arc<Self>, WriterInbox) {
-        let (commands, to_keeper) = mpsc::channel(COMMAND_QUEUE);
-        let writing = Arc::new(tokio::sync::Mutex::default());
-        // Nobody knows of it yet, so it is free.
-        let stdin_lock = Arc::clone(&writing).try_lock_owned().ok();
+        let (commands, inbox) = mpsc::channel(COMMAND_QUEUE);
+        let stdin_lock = Arc::new(tokio::sync::Mutex::default());
+        // The execution is not shared yet, so the lock is free.
+        let locked = Arc::clone(&stdin_lock).try_lock_owned().ok();
         let execution = Self {
             record,
             dir,
             progress: watch::Sender::new(Progress::of(log)),
             input: watch::Sender::new(None),
-            writing,
+            stdin_lock,
             has_started: AtomicBool::new(false),
             commands,
         };
-        (Arc::new(execution), WriterInbox { commands: to_keeper, stdin_lock })
+        (Arc::new(execution), WriterInbox { commands: inbox, stdin_lock: locked })
     }
 
     pub fn is_running(&self) -> bool {
@@ -85,7 +86,7 @@ impl DetachedExecution {
         status(&self.record, &self.progress.borrow())
     }
 
-    /// Has the keeper do something, and waits until it is done.
+    /// Sends a request to the log writer and waits until it is carried out.
     pub async fn command(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<(), EngineError>>) -> WriterCommand,
@@ -95,7 +96,7 @@ impl DetachedExecution {
         answer.await.map_err(|_| self.ended_error())?
     }
 
-    /// Why it takes nothing any more.
+    /// The error for requests after the end of the execution.
     pub fn ended_error(&self) -> EngineError {
         let status = self.status();
         match status.state {
@@ -135,13 +136,13 @@ fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detached::status::fresh_id;
+    use crate::detached::status::new_execution_id;
 
     #[test]
-    fn nobody_writes_before_its_keeper_had_its_turn() {
+    fn stdin_is_locked_until_the_log_writer_releases_it() {
         let dir = tempfile::tempdir().unwrap();
         let record = Record {
-            id: fresh_id(),
+            id: new_execution_id(),
             op: 1,
             command: "cat".to_owned(),
             cwd: None,
@@ -155,8 +156,8 @@ mod tests {
         };
         let log = Log::create(dir.path(), 1 << 20).unwrap();
         let (execution, inbox) = DetachedExecution::new(record, dir.path().to_owned(), &log);
-        assert!(execution.writing.try_lock().is_err());
+        assert!(execution.stdin_lock.try_lock().is_err());
         drop(inbox.stdin_lock);
-        assert!(execution.writing.try_lock().is_ok());
+        assert!(execution.stdin_lock.try_lock().is_ok());
     }
 }

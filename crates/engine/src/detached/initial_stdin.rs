@@ -1,5 +1,5 @@
-//! The text that an execution began with, on its way to the command. It may be long and the command may never read it, so it stays
-//! on disk and is read by pieces, as they are taken.
+//! The text that a client passes with the start of an execution, as its first input. The text may be long and the command may never
+//! read it, so it stays on disk and is read in pieces.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,38 +8,38 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::detached::record::StdinText;
+use super::record::StdinText;
 use crate::link::DetachedInput;
 
-/// What could not be read is tried again after so long.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The delay before a failed read is repeated.
+const RETRY: Duration = Duration::from_secs(1);
 
-/// What is fed first, and the right to write until it is.
+/// The text, and the lock that keeps other input back until it is sent.
 pub struct InitialStdin {
     text: Arc<StdinText>,
-    _turn: OwnedMutexGuard<()>,
+    _lock: OwnedMutexGuard<()>,
 }
 
 impl InitialStdin {
-    /// `None` where there is none.
-    pub async fn open(dir: PathBuf, stdin_lock: OwnedMutexGuard<()>) -> Option<Self> {
-        let text = persist(move || StdinText::open(&dir)).await?;
-        Some(Self { text: Arc::new(text), _turn: stdin_lock })
+    /// `None` if there is no text.
+    pub async fn open(dir: PathBuf, lock: OwnedMutexGuard<()>) -> Option<Self> {
+        let text = retry(move || StdinText::open(&dir)).await?;
+        Some(Self { text: Arc::new(text), _lock: lock })
     }
 
-    pub fn is_fed(&self, fed: u64) -> bool {
-        fed >= self.text.bytes
+    pub fn is_sent(&self, received: u64) -> bool {
+        received >= self.text.bytes
     }
 
-    /// Feeds what is left of it after so many bytes. Does not end where the input takes no more: that is heard elsewhere, and is
-    /// not the end of the text.
-    pub fn feed(&self, input: DetachedInput, fed: u64) -> impl Future<Output = ()> + use<> {
+    /// Sends the text behind the first `received` bytes. Does not resolve if the command accepts no more input: the log writer
+    /// learns of that from the command's events.
+    pub fn send(&self, input: DetachedInput, received: u64) -> impl Future<Output = ()> + use<> {
         let text = Arc::clone(&self.text);
         async move {
-            let mut at = fed;
+            let mut at = received;
             while at < text.bytes {
                 let from = Arc::clone(&text);
-                let piece = persist(move || from.read(at)).await;
+                let piece = retry(move || from.read(at)).await;
                 if input.write_all(&piece).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -49,14 +49,14 @@ impl InitialStdin {
     }
 }
 
-/// What the disk says when it can.
-async fn persist<T: Send + 'static>(ask: impl Fn() -> io::Result<T> + Clone + Send + 'static) -> T {
+/// Reads from disk until it succeeds.
+async fn retry<T: Send + 'static>(read: impl Fn() -> io::Result<T> + Clone + Send + 'static) -> T {
     loop {
-        match tokio::task::spawn_blocking(ask.clone()).await {
-            Ok(Ok(answer)) => return answer,
-            Ok(Err(error)) => tracing::error!(%error, "could not read what an execution is fed; it waits"),
-            Err(error) => tracing::error!(%error, "lost a thread that reads what an execution is fed"),
+        match tokio::task::spawn_blocking(read.clone()).await {
+            Ok(Ok(value)) => return value,
+            Ok(Err(error)) => tracing::error!(%error, "could not read the stdin of an execution; retrying"),
+            Err(error) => tracing::error!(%error, "the thread that reads the stdin of an execution failed"),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY).await;
     }
 }

@@ -1,12 +1,12 @@
-//! The log of an execution: what it printed, when its input was closed, how it ended. Written by its keeper alone.
+//! The log of an execution: output, changes of its input, and its end. Only the log writer of the execution writes it.
 //!
 //! ```text
-//! DIR/log.0000000007   DIR/log.0000000008   …    segments; each begins with what was true before it
+//! DIR/log.0000000007   DIR/log.0000000008   ...    segments; each begins with the state before it
 //! ```
 //!
-//! An entry is written with one call, and is there when that returns: it outlives the daemon however that ends. Past its bound
-//! the log loses its oldest segment. A host that lost its power may have torn the end off; [`Log::open`] cuts it where the last
-//! whole entry ends. A write that fails leaves the log as it was.
+//! An entry is written with one system call and survives any end of the daemon. Beyond its size limit the log drops its oldest
+//! segment. After a power loss of the host [`Log::open`] truncates the log behind the last complete entry. A failed write
+//! leaves the log unchanged.
 
 pub mod cursor;
 pub mod entry;
@@ -24,12 +24,12 @@ use rules::OutputPosition;
 use self::entry::Entry;
 use super::record::End;
 
-/// A log has about so many segments when it is full.
+/// The number of segments of a full log.
 const SEGMENTS: u64 = 16;
-/// More than a whole entry, so that whoever reads a segment by such pieces always gets on.
+/// The size of reads. Larger than any entry, so that each read has a complete one.
 const PIECE: usize = 256 * 1024;
 
-/// A segment as readers look for it.
+/// A segment of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub number: u64,
@@ -37,14 +37,14 @@ pub struct Segment {
     bytes: u64,
 }
 
-/// What a log says in all.
+/// The state of an execution according to its log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogState {
     pub printed: OutputPosition,
     pub is_stdin_closed: bool,
     pub size: Option<TerminalSize>,
     pub end: Option<End>,
-    /// The event of its end is noted.
+    /// The end event is in the event journal.
     pub is_end_event_recorded: bool,
 }
 
@@ -52,13 +52,13 @@ pub struct Log {
     dir: PathBuf,
     max_bytes: u64,
     file: File,
-    /// Oldest first; the last is the one that is written.
+    /// Oldest first. The last one is written to.
     segments: VecDeque<Segment>,
     state: LogState,
 }
 
 impl Log {
-    /// A new one, empty.
+    /// Creates an empty log.
     pub fn create(dir: &Path, max_bytes: u64) -> io::Result<Self> {
         let (file, segment) = begin(dir, 0, &LogState::default(), 0)?;
         Ok(Self {
@@ -70,7 +70,7 @@ impl Log {
         })
     }
 
-    /// What another daemon wrote. Of all segments but the last only the beginning is looked at.
+    /// Opens the log of an earlier daemon. Scans the last segment, and reads only the first entry of all others.
     pub fn open(dir: &Path, max_bytes: u64) -> io::Result<Self> {
         let mut numbers = numbers(dir)?;
         while let Some(number) = numbers.pop() {
@@ -78,7 +78,7 @@ impl Log {
             let file = File::options().read(true).write(true).open(&path)?;
             let (state, length) = scan(&file)?;
             let Some((begun, state)) = state else {
-                // Not even its beginning is whole: nothing of it was ever state to anybody.
+                // The first entry is incomplete, so no entry of this segment was ever acknowledged.
                 fs::remove_file(path)?;
                 continue;
             };
@@ -100,12 +100,12 @@ impl Log {
         &self.state
     }
 
-    /// Bytes on disk.
+    /// The size on disk.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// How far readers may read: the number of the last segment, and its length.
+    /// The position up to which readers may read: the number of the last segment, and its length.
     pub fn end(&self) -> (u64, u64) {
         self.segments.back().map_or((0, 0), |segment| (segment.number, segment.bytes))
     }
@@ -114,7 +114,7 @@ impl Log {
         self.segments.iter().copied().collect()
     }
 
-    /// Writes entries, all or none.
+    /// Writes all entries or none.
     pub fn append(&mut self, entries: &[Entry<'_>], at_ms: u64) -> io::Result<()> {
         let mut state = self.state.clone();
         let mut bytes = Vec::new();
@@ -132,7 +132,7 @@ impl Log {
         self.roll(at_ms)?;
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
         if let Err(error) = self.file.write_all_at(&bytes, segment.bytes) {
-            // What half came is over-written by the next; a reader does not look beyond what it was state of.
+            // The next write overwrites partial entries. Readers do not read beyond `end`.
             let _ = self.file.set_len(segment.bytes);
             return Err(error);
         }
@@ -141,15 +141,15 @@ impl Log {
         Ok(())
     }
 
-    /// Has the disk keep it.
+    /// Flushes the log to the disk.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Begins another segment where the last is full, and gives the oldest up where there is too much.
+    /// Starts another segment if the last one is full, and drops the oldest segments beyond the size limit.
     fn roll(&mut self, at_ms: u64) -> io::Result<()> {
         let Some(last) = self.segments.back() else { return Ok(()) };
-        // What comes after the end stays with it: who opens the log again looks at the last segment alone.
+        // Entries after the end stay in its segment, because only the last segment is scanned when the log is opened.
         if last.bytes < self.max_bytes / SEGMENTS || self.state.end.is_some() {
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl Log {
             let Some(oldest) = self.segments.pop_front() else { break };
             match fs::remove_file(path(&self.dir, oldest.number)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    tracing::error!(dir = %self.dir.display(), %error, "could not remove the oldest part of a log");
+                    tracing::error!(dir = %self.dir.display(), %error, "could not remove the oldest segment of a log");
                 }
                 _ => {}
             }
@@ -186,7 +186,7 @@ impl LogState {
     }
 }
 
-/// So many bytes further on a channel.
+/// Advances a position by bytes of a channel.
 pub fn add(position: &mut OutputPosition, channel: Channel, bytes: usize) {
     match channel {
         Channel::Stdout => position.stdout += bytes as u64,
@@ -220,7 +220,7 @@ fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// What was true before a segment.
+/// The position at the start of a segment; `None` if its first entry is incomplete.
 fn first(file: &File) -> io::Result<Option<OutputPosition>> {
     let mut bytes = [0; 64];
     let read = file.read_at(&mut bytes, 0)?;
@@ -230,7 +230,7 @@ fn first(file: &File) -> io::Result<Option<OutputPosition>> {
     }
 }
 
-/// Where a segment begins and what is true after it, with the length of its whole entries.
+/// The position at the start of a segment, the state behind it, and the length of its complete entries.
 fn scan(file: &File) -> io::Result<(Option<(OutputPosition, LogState)>, u64)> {
     let Some(begun) = first(file)? else { return Ok((None, 0)) };
     let mut state = LogState::default();

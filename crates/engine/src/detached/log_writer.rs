@@ -1,14 +1,14 @@
-//! The task that has an execution in its inbox, from its start or from the start of the daemon to its end.
+//! The log writer: the task of an execution, from its start, or the start of the daemon, to its end.
 //!
 //! ```text
-//! waiting for a link ──(the agent has it)──> carrying ──(exited)──> ended
-//!      ^        │                              │
-//!      │        └──(the agent has it not, or the sandbox's processes are gone)──> lost
-//!      └───────────────(link lost)─────────────┘
+//! waiting for a link --(reattached)--> attached --(exited)--> ended
+//!      ^        |                          |
+//!      |        +--(unknown to the agent, or the sandbox's processes are gone)--> lost
+//!      +-------------(link lost)-----------+
 //! ```
 //!
-//! It alone writes the log: what comes is written, then acknowledged, then shown. What cannot be written is tried again, and the
-//! command waits. When the daemon dies at whatever moment, the log says where the next one's keeper goes on.
+//! It alone writes the log. Output is written, then acknowledged to the agent, then shown to readers. A failed write is repeated,
+//! and the command waits meanwhile. After a crash of the daemon the log says where the next log writer continues.
 
 use std::io;
 use std::pin::pin;
@@ -19,51 +19,52 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use guest_proto::Channel;
+use rules::TimeMs;
 use tokio::sync::{oneshot, watch};
 
 use super::events;
+use super::execution::{DetachedExecution, Progress, WriterCommand, WriterInbox};
 use super::initial_stdin::InitialStdin;
+use super::log::Log;
+use super::log::entry::Entry;
+use super::record::{End, remove_stdin_text};
+use super::registry::{AgentAvailability, SandboxExecutions};
 use crate::deadline::{AGENT_TIMEOUT, Deadline};
-use crate::detached::execution::{DetachedExecution, Progress, WriterCommand, WriterInbox};
-use crate::detached::log::Log;
-use crate::detached::log::entry::Entry;
-use crate::detached::record::{End, remove_stdin_text};
-use crate::detached::registry::{AgentAvailability, SandboxExecutions};
 use crate::error::EngineError;
-use crate::link::{CommandEvent, DetachedCommand, DetachedInput, LinkError};
+use crate::link::{Agent, CommandEvent, DetachedCommand, DetachedInput, LinkError};
 use crate::mailbox::Permit;
-use crate::shared::Shared;
 use crate::status::Status;
 
-/// A log that could not be written is tried again after so long.
-const WRITE_AGAIN: Duration = Duration::from_secs(1);
-const TAKE_AGAIN: Duration = Duration::from_secs(1);
-const LOST: &str = "its processes ended with those of its sandbox; how is not known";
-const GONE: &str = "its sandbox lost it; how it ended is not known";
+/// The delay before a failed write to the log is repeated.
+const WRITE_RETRY: Duration = Duration::from_secs(1);
+/// The delay before a failed reattach is repeated.
+const REATTACH_RETRY: Duration = Duration::from_secs(1);
+const PROCESSES_GONE: &str = "its processes ended with those of its sandbox; the outcome is unknown";
+const FORGOTTEN: &str = "its sandbox no longer knows it; the outcome is unknown";
 
-/// What a keeper has.
 pub struct LogWriter {
-    pub shared: Arc<Shared>,
-    pub executions: Arc<SandboxExecutions>,
-    pub execution: Arc<DetachedExecution>,
-    pub log: Option<Log>,
-    pub inbox: WriterInbox,
-    pub status: watch::Receiver<Status>,
-    /// Its place among the commands of its sandbox.
-    pub permit: Option<Permit>,
+    executions: Arc<SandboxExecutions>,
+    execution: Arc<DetachedExecution>,
+    /// `None` while a blocking thread writes to it.
+    log: Option<Log>,
+    inbox: WriterInbox,
+    status: watch::Receiver<Status>,
+    /// The execution slot of the command.
+    permit: Option<Permit>,
 }
 
-/// What came of waiting for a link.
+/// How the wait for a link ended.
 enum Reattached {
-    On(DetachedCommand, u64),
+    /// With the number of stdin bytes that the command received so far.
+    Command(DetachedCommand, u64),
     Lost(&'static str),
-    Terminated,
+    SandboxTerminated,
 }
 
-/// The daemon ends, and the execution goes on.
+/// The daemon stops. The execution continues.
 struct Stopped;
 
-/// Its entries, in pieces that outlive the look at them.
+/// An owned log entry, for the thread that writes it.
 #[derive(Clone)]
 enum PendingEntry {
     Output(Channel, Bytes),
@@ -73,183 +74,215 @@ enum PendingEntry {
     EndEventRecorded,
 }
 
+/// What an event of the command led to.
+enum Step {
+    Continue,
+    Ended,
+    LinkLost,
+}
+
 impl LogWriter {
-    /// Keeps it to its end, or to that of the daemon.
+    pub fn new(
+        executions: Arc<SandboxExecutions>,
+        execution: Arc<DetachedExecution>,
+        log: Log,
+        inbox: WriterInbox,
+        status: watch::Receiver<Status>,
+        permit: Option<Permit>,
+    ) -> Self {
+        Self { executions, execution, log: Some(log), inbox, status, permit }
+    }
+
+    /// Runs until the execution ends or the daemon stops. `started` is the command on the link that started it.
     pub async fn run(mut self, started: Option<DetachedCommand>) {
-        // Either way nothing is left to do here.
-        let _ = self.keep(started).await;
+        // The daemon stops: nothing is left to do.
+        let _ = self.follow(started).await;
         self.execution.input.send_replace(None);
     }
 
-    async fn keep(&mut self, started: Option<DetachedCommand>) -> Result<(), Stopped> {
-        let state = self.execution.progress.borrow().log.clone();
-        if let Some(end) = state.end {
+    async fn follow(&mut self, started: Option<DetachedCommand>) -> Result<(), Stopped> {
+        let end = self.execution.progress.borrow().log.end.clone();
+        if let Some(end) = end {
             self.inbox.stdin_lock = None;
-            // The daemon before this one died between the end and its event.
+            // The earlier daemon stopped between the end and its event.
             return self.record_end_event(end).await;
         }
-        let mut text = self.text().await?;
-        let mut on = started.map(|kept| (kept, 0));
+        let mut stdin = self.open_initial_stdin().await?;
+        let mut attached = started.map(|command| (command, 0));
         loop {
-            let (kept, fed) = match on.take() {
-                Some(on) => on,
-                None => match self.taken().await? {
-                    Reattached::On(kept, fed) => {
-                        if !self.execution.has_started.swap(true, Ordering::Relaxed) {
-                            // It started, and the daemon that started it may have died before it said so.
-                            let sandbox = Arc::clone(&self.status.borrow().record);
-                            events::started(&self.shared, &sandbox, &self.execution.record);
-                        }
-                        (kept, fed)
-                    }
-                    Reattached::Lost(why) => {
-                        return self.end(events::lost(why, self.shared.clock.now())).await;
-                    }
-                    Reattached::Terminated => {
-                        self.terminated();
+            let (command, stdin_received) = match attached.take() {
+                Some(attached) => attached,
+                None => match self.reattach().await? {
+                    Reattached::Command(command, stdin_received) => (command, stdin_received),
+                    Reattached::Lost(message) => return self.end(events::lost(message, self.now())).await,
+                    Reattached::SandboxTerminated => {
+                        self.end_with_sandbox();
                         return Ok(());
                     }
                 },
             };
-            if self.carry(kept, fed, &mut text).await? {
+            if self.write_output(command, stdin_received, &mut stdin).await? {
                 return Ok(());
             }
             self.execution.input.send_replace(None);
         }
     }
 
-    /// What is still to be fed, if there is any.
-    async fn text(&mut self) -> Result<Option<InitialStdin>, Stopped> {
-        let Some(stdin_lock) = self.inbox.stdin_lock.take() else { return Ok(None) };
-        let stopping = self.shared.stopping.clone();
-        let text = InitialStdin::open(self.execution.dir.clone(), stdin_lock);
-        stopping.run_until_cancelled(text).await.ok_or(Stopped)
+    fn now(&self) -> TimeMs {
+        self.executions.context.journal.now()
     }
 
-    /// Waits for a link on which the agent goes on with it.
-    async fn taken(&mut self) -> Result<Reattached, Stopped> {
-        let stopping = self.shared.stopping.clone();
-        let take = async {
-            let mut reach = self.executions.agent.subscribe();
-            loop {
-                let now = reach.borrow_and_update().clone();
-                match now {
-                    AgentAvailability::Linked(agent) if !agent.is_closed() => {
-                        let from = self.execution.progress.borrow().log.printed;
-                        match agent.reattach(self.execution.record.op, from, AGENT_TIMEOUT).await {
-                            Ok(Some((kept, fed))) => return Reattached::On(kept, fed),
-                            Ok(None) => return Reattached::Lost(LOST),
-                            Err(LinkError::Refused { .. } | LinkError::TooOld) => {
-                                agent.abandon(self.execution.record.op);
-                                return Reattached::Lost(GONE);
-                            }
-                            Err(error) => {
-                                // What it answers later must not be taken for the answer to the next.
-                                tracing::warn!(id = %self.execution.record.id, %error, "could not take a command up");
-                                agent.close();
-                                tokio::time::sleep(TAKE_AGAIN).await;
-                            }
-                        }
-                    }
-                    AgentAvailability::Gone => return Reattached::Lost(LOST),
-                    AgentAvailability::Terminated => return Reattached::Terminated,
-                    AgentAvailability::Linked(_) | AgentAvailability::Waiting => {
-                        // The sender is in the list of executions, which is ours too.
-                        let _ = reach.changed().await;
+    async fn until_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
+        self.executions.context.tasks.until_stopped(work).await.ok_or(Stopped)
+    }
+
+    /// The part of the initial stdin that has not been sent, if any.
+    async fn open_initial_stdin(&mut self) -> Result<Option<InitialStdin>, Stopped> {
+        let Some(lock) = self.inbox.stdin_lock.take() else { return Ok(None) };
+        self.until_stopped(InitialStdin::open(self.execution.dir.clone(), lock)).await
+    }
+
+    /// Waits for a link and reattaches to the command.
+    async fn reattach(&self) -> Result<Reattached, Stopped> {
+        let reattached = self.until_stopped(self.try_reattach()).await?;
+        let is_attached = matches!(reattached, Reattached::Command(..));
+        if is_attached && !self.execution.has_started.swap(true, Ordering::Relaxed) {
+            // The daemon that started the command may have crashed before it recorded the event.
+            let event = events::started(&self.status.borrow().record, &self.execution.record);
+            self.executions.context.journal.append(event);
+        }
+        Ok(reattached)
+    }
+
+    async fn try_reattach(&self) -> Reattached {
+        let mut availability = self.executions.agent();
+        loop {
+            let agent = availability.borrow_and_update().clone();
+            match agent {
+                AgentAvailability::Linked(agent) if !agent.is_closed() => {
+                    if let Some(reattached) = self.reattach_over(&agent).await {
+                        return reattached;
                     }
                 }
+                AgentAvailability::ProcessesGone => return Reattached::Lost(PROCESSES_GONE),
+                AgentAvailability::SandboxTerminated => return Reattached::SandboxTerminated,
+                AgentAvailability::Linked(_) | AgentAvailability::Waiting => {
+                    // Cannot fail: this task holds the sender.
+                    let _ = availability.changed().await;
+                }
             }
-        };
-        stopping.run_until_cancelled(take).await.ok_or(Stopped)
+        }
     }
 
-    /// Carries what it prints into the log. True at its end, false when the link is lost.
-    async fn carry(
+    /// `None` if the link failed.
+    async fn reattach_over(&self, agent: &Agent) -> Option<Reattached> {
+        let op = self.execution.record.op;
+        let from = self.execution.progress.borrow().log.printed;
+        match agent.reattach(op, from, AGENT_TIMEOUT).await {
+            Ok(Some((command, stdin_received))) => Some(Reattached::Command(command, stdin_received)),
+            Ok(None) => Some(Reattached::Lost(PROCESSES_GONE)),
+            Err(LinkError::Refused { .. } | LinkError::TooOld) => {
+                agent.abandon(op);
+                Some(Reattached::Lost(FORGOTTEN))
+            }
+            Err(error) => {
+                tracing::warn!(id = %self.execution.record.id, %error, "could not reattach to an execution; retrying");
+                // Closes the link, because a late reply must not be taken for the reply to the next attempt.
+                agent.close();
+                tokio::time::sleep(REATTACH_RETRY).await;
+                None
+            }
+        }
+    }
+
+    /// Writes output to the log and sends the initial stdin. True at the end of the command, false if the link is lost.
+    async fn write_output(
         &mut self,
-        mut kept: DetachedCommand,
-        fed: u64,
-        text: &mut Option<InitialStdin>,
+        mut command: DetachedCommand,
+        stdin_received: u64,
+        stdin: &mut Option<InitialStdin>,
     ) -> Result<bool, Stopped> {
-        let input = kept.input();
+        let input = command.input();
         self.execution.input.send_replace(Some(input.clone()));
+        let clock = self.executions.context.journal.clock();
         let deadline = self
             .execution
             .record
             .ends_at_running_ms
-            .map(|at| Deadline::at(input.killer(), self.status.clone(), self.shared.clock, at));
-        let had_text = text.is_some();
-        let is_fed = text.as_ref().is_none_or(|text| text.is_fed(fed));
-        if is_fed {
-            *text = None;
+            .map(|at| Deadline::at(input.killer(), self.status.clone(), clock, at));
+        let had_stdin = stdin.is_some();
+        if stdin.as_ref().is_none_or(|stdin| stdin.is_sent(stdin_received)) {
+            *stdin = None;
             if self.is_stdin_closed() {
-                // The daemon that wrote it down may have died before it said so.
+                // The daemon that recorded the close may have crashed before it told the agent.
                 let _ = input.close();
-            } else if had_text {
-                self.all_fed(&input).await?;
+            } else if had_stdin {
+                self.initial_stdin_sent(&input).await?;
             }
         }
-        let stopping = self.shared.stopping.clone();
-        let mut feeding = pin!(OptionFuture::from(text.as_ref().map(|text| text.feed(input.clone(), fed))));
+        let stopping = self.executions.context.tasks.stopping().clone();
+        let sending = stdin.as_ref().map(|stdin| stdin.send(input.clone(), stdin_received));
+        let mut sending = pin!(OptionFuture::from(sending));
         loop {
             tokio::select! {
                 () = stopping.cancelled() => return Err(Stopped),
-                event = kept.next() => match self.came(event, &mut kept, deadline.as_ref()).await? {
-                    Carried::Output => {}
-                    Carried::End => {
-                        kept.forget();
+                event = command.next() => match self.write_event(event, &mut command, deadline.as_ref()).await? {
+                    Step::Continue => {}
+                    Step::Ended => {
+                        command.forget();
                         return Ok(true);
                     }
-                    Carried::Loss => return Ok(false),
+                    Step::LinkLost => return Ok(false),
                 },
-                _ = &mut feeding, if text.is_some() => {
-                    *text = None;
-                    self.all_fed(&input).await?;
+                _ = &mut sending, if stdin.is_some() => {
+                    *stdin = None;
+                    self.initial_stdin_sent(&input).await?;
                 }
-                Some(command) = self.inbox.commands.recv() => self.obey(command, &input).await?,
+                Some(request) = self.inbox.commands.recv() => self.carry_out(request, &input).await?,
             }
         }
     }
 
-    /// Writes down what has come by now.
-    async fn came(
+    /// Writes all output that has arrived, then handles the event behind it.
+    async fn write_event(
         &mut self,
         event: CommandEvent,
-        kept: &mut DetachedCommand,
+        command: &mut DetachedCommand,
         deadline: Option<&Deadline>,
-    ) -> Result<Carried, Stopped> {
-        let mut lines = Vec::new();
+    ) -> Result<Step, Stopped> {
+        let mut entries = Vec::new();
         let mut next = Some(event);
         let last = loop {
             match next {
                 Some(CommandEvent::Output(channel, bytes)) => {
-                    lines.push(PendingEntry::Output(channel, bytes));
+                    entries.push(PendingEntry::Output(channel, bytes));
                 }
                 last => break last,
             }
-            next = kept.try_next();
+            next = command.try_next();
         };
-        if !lines.is_empty() {
-            self.write(lines).await?;
-            kept.acknowledge();
+        if !entries.is_empty() {
+            self.write(entries).await?;
+            command.acknowledge();
         }
         match last {
             Some(CommandEvent::Exited { exit, duration_us }) => {
                 let is_timed_out = deadline.is_some_and(Deadline::is_over);
-                self.end(events::exited(exit, duration_us, is_timed_out, self.shared.clock.now())).await?;
-                Ok(Carried::End)
+                self.end(events::exited(exit, duration_us, is_timed_out, self.now())).await?;
+                Ok(Step::Ended)
             }
-            Some(CommandEvent::Lost) => Ok(Carried::Loss),
-            Some(CommandEvent::Output(..)) | None => Ok(Carried::Output),
+            Some(CommandEvent::Lost) => Ok(Step::LinkLost),
+            Some(CommandEvent::Output(..)) | None => Ok(Step::Continue),
         }
     }
 
-    async fn all_fed(&mut self, input: &DetachedInput) -> Result<(), Stopped> {
-        // The text stays until the end: what is fed is on its way, and the agent may not have it when we die.
+    /// The stdin file stays until the end of the execution: sent bytes may be lost with the link and are then sent again.
+    async fn initial_stdin_sent(&mut self, input: &DetachedInput) -> Result<(), Stopped> {
         if !self.execution.record.open_stdin && !self.is_stdin_closed() {
             self.write(vec![PendingEntry::StdinClosed]).await?;
         }
         if self.is_stdin_closed() {
-            // A lost link is what the next look finds.
+            // If the link is lost, the next link repeats this.
             let _ = input.close();
         }
         Ok(())
@@ -259,14 +292,14 @@ impl LogWriter {
         self.execution.progress.borrow().log.is_stdin_closed
     }
 
-    async fn obey(&mut self, command: WriterCommand, input: &DetachedInput) -> Result<(), Stopped> {
-        let (line, done): (PendingEntry, oneshot::Sender<Result<(), EngineError>>) = match command {
+    async fn carry_out(&mut self, request: WriterCommand, input: &DetachedInput) -> Result<(), Stopped> {
+        let (entry, done): (PendingEntry, oneshot::Sender<Result<(), EngineError>>) = match request {
             WriterCommand::CloseStdin(done) => (PendingEntry::StdinClosed, done),
             WriterCommand::Resize(size, done) => (PendingEntry::Resized(size), done),
         };
-        self.write(vec![line.clone()]).await?;
-        // Over a lost link it is said by the next.
-        let _ = match line {
+        self.write(vec![entry.clone()]).await?;
+        // If the link is lost, the next link repeats this.
+        let _ = match entry {
             PendingEntry::Resized(size) => input.resize(size),
             _ => input.close(),
         };
@@ -274,18 +307,17 @@ impl LogWriter {
         Ok(())
     }
 
-    /// It was killed with its sandbox, and all that was written of it goes.
-    fn terminated(&mut self) {
-        let end = events::killed(&self.execution.record, self.shared.clock.now());
-        let state = self.execution.progress.borrow().log.clone();
-        events::ended(&self.shared, &self.status.borrow().record, &self.execution.record, &state, &end);
+    /// The execution was killed with its sandbox. Its log is removed, so only the event is recorded.
+    fn end_with_sandbox(&mut self) {
+        let end = events::killed(&self.execution.record, self.now());
+        self.append_end_event(&end);
         self.permit = None;
         self.execution.progress.send_modify(|progress| progress.log.end = Some(end));
     }
 
-    /// Writes its end down, and has it state.
+    /// Writes the end to the log and records its event.
     async fn end(&mut self, end: End) -> Result<(), Stopped> {
-        // Who hears of the end may start another in its place.
+        // Released first, so that a client that sees the end can start another execution.
         self.permit = None;
         self.write(vec![PendingEntry::Ended(end.clone())]).await?;
         self.record_end_event(end).await
@@ -294,67 +326,57 @@ impl LogWriter {
     async fn record_end_event(&mut self, end: End) -> Result<(), Stopped> {
         let dir = self.execution.dir.clone();
         let _ = tokio::task::spawn_blocking(move || remove_stdin_text(&dir)).await;
-        let state = self.execution.progress.borrow().log.clone();
-        events::ended(&self.shared, &self.status.borrow().record, &self.execution.record, &state, &end);
+        self.append_end_event(&end);
         self.write(vec![PendingEntry::EndEventRecorded]).await
     }
 
-    /// Writes to the log, however long that takes, and shows it.
-    async fn write(&mut self, mut lines: Vec<PendingEntry>) -> Result<(), Stopped> {
+    fn append_end_event(&self, end: &End) {
+        let log = self.execution.progress.borrow().log.clone();
+        let event = events::ended(&self.status.borrow().record, &self.execution.record, &log, end);
+        self.executions.context.journal.append(event);
+    }
+
+    /// Writes entries to the log, however long that takes, and publishes the progress.
+    async fn write(&mut self, mut entries: Vec<PendingEntry>) -> Result<(), Stopped> {
         loop {
             let Some(mut log) = self.log.take() else { return Err(Stopped) };
-            let at_ms = self.shared.clock.now().0;
+            let at_ms = self.now().0;
             let writing = tokio::task::spawn_blocking(move || {
-                let written = append(&mut log, &lines, at_ms);
-                (log, lines, written)
+                let written = append(&mut log, &entries, at_ms);
+                (log, entries, written)
             });
-            // A panic of that thread has taken the log with it; the next daemon opens it again.
-            let Ok((log, same, written)) = writing.await else { return Err(Stopped) };
+            // If the thread panicked, the log is gone. The next daemon opens it again.
+            let Ok((log, unwritten, written)) = writing.await else { return Err(Stopped) };
             let progress = written.is_ok().then(|| Progress::of(&log));
             self.log = Some(log);
             let Err(error) = written else {
                 progress.map(|progress| self.execution.progress.send_replace(progress));
                 return Ok(());
             };
-            lines = same;
-            if self.is_terminated() {
-                // Its directory is gone: there is nobody to write for.
+            entries = unwritten;
+            if self.executions.is_sandbox_terminated() {
+                // The directory was removed with the sandbox.
                 return Ok(());
             }
-            tracing::error!(id = %self.execution.record.id, %error, "could not write to the log of an execution; it waits");
-            let stopping = self.shared.stopping.clone();
-            stopping.run_until_cancelled(tokio::time::sleep(WRITE_AGAIN)).await.ok_or(Stopped)?;
+            tracing::error!(id = %self.execution.record.id, %error, "could not write to the log of an execution; retrying");
+            self.until_stopped(tokio::time::sleep(WRITE_RETRY)).await?;
         }
     }
-
-    fn is_terminated(&self) -> bool {
-        matches!(*self.executions.agent.borrow(), AgentAvailability::Terminated)
-    }
 }
 
-/// What came.
-enum Carried {
-    Output,
-    End,
-    Loss,
-}
-
-fn append(log: &mut Log, lines: &[PendingEntry], at_ms: u64) -> io::Result<()> {
-    let mut ends = false;
-    let entries: Vec<Entry<'_>> = lines
+fn append(log: &mut Log, entries: &[PendingEntry], at_ms: u64) -> io::Result<()> {
+    let has_end = entries.iter().any(|entry| matches!(entry, PendingEntry::Ended(_)));
+    let entries: Vec<Entry<'_>> = entries
         .iter()
-        .map(|line| match line {
+        .map(|entry| match entry {
             PendingEntry::Output(channel, bytes) => Entry::Output(*channel, bytes),
             PendingEntry::StdinClosed => Entry::StdinClosed,
             PendingEntry::Resized(size) => Entry::Resized(*size),
-            PendingEntry::Ended(end) => {
-                ends = true;
-                Entry::Ended(end.clone())
-            }
+            PendingEntry::Ended(end) => Entry::Ended(end.clone()),
             PendingEntry::EndEventRecorded => Entry::EndEventRecorded,
         })
         .collect();
     log.append(&entries, at_ms)?;
-    // The agent forgets it now: it has to outlive a power loss as well.
-    if ends { log.sync() } else { Ok(()) }
+    // The agent forgets the execution next, so the end has to survive a power loss.
+    if has_end { log.sync() } else { Ok(()) }
 }

@@ -16,16 +16,16 @@ impl SandboxHandle<'_> {
     /// completes.
     pub async fn start_detached(self, request: DetachedRequest) -> Result<ExecutionStatus, EngineError> {
         let actor = self.actor().await?;
-        let shared = Arc::clone(self.shared);
-        let starting = async move { super::start(&shared, actor, request).await };
-        let started = self.shared.tasks.spawn(starting).await.map_err(|_| EngineError::TaskLost)?;
+        let executions = Arc::clone(&self.services.detached);
+        let starting = async move { executions.start(actor, request).await };
+        let started = self.services.tasks.spawn(starting).await.map_err(|_| EngineError::TaskLost)?;
         self.explain_not_found(started).await
     }
 
     /// All executions, newest first.
     pub async fn executions(self) -> Result<Vec<ExecutionStatus>, EngineError> {
         self.status().await?;
-        Ok(self.shared.detached.of(self.id).statuses())
+        Ok(self.services.detached.of(self.id).statuses())
     }
 
     pub async fn execution(self, execution: &ExecutionId) -> Result<ExecutionStatus, EngineError> {
@@ -39,7 +39,7 @@ impl SandboxHandle<'_> {
         from: OutputPosition,
     ) -> Result<OutputReader, EngineError> {
         let execution = self.find_execution(execution).await?;
-        Ok(OutputReader::new(execution, from, self.shared.stopping.clone()))
+        Ok(OutputReader::new(execution, from, self.services.tasks.stopping().clone()))
     }
 
     /// Opens output and input together. Resumes the sandbox and counts as activity while it is open.
@@ -50,7 +50,7 @@ impl SandboxHandle<'_> {
         auto_resume: bool,
     ) -> Result<Attachment, EngineError> {
         let execution = self.find_execution(execution).await?;
-        let output = OutputReader::new(Arc::clone(&execution), from, self.shared.stopping.clone());
+        let output = OutputReader::new(Arc::clone(&execution), from, self.services.tasks.stopping().clone());
         Ok(Attachment::new(output, self.open_input(execution, auto_resume).await?))
     }
 
@@ -97,7 +97,7 @@ impl SandboxHandle<'_> {
 
     async fn find_execution(self, execution: &ExecutionId) -> Result<Arc<DetachedExecution>, EngineError> {
         self.status().await?;
-        self.shared.detached.of(self.id).find(execution)
+        self.services.detached.of(self.id).find(execution)
     }
 
     async fn open_input(

@@ -1,6 +1,6 @@
-//! Reading an execution's output from any position on, while it grows and after its end.
+//! Reads the output of an execution from any position, during the execution and after it.
 //!
-//! A reader holds one piece of the log in memory at most, and reads the next when that is taken: who reads slowly costs nothing, and
+//! A reader has at most one piece of the log in memory and reads the next one when that is consumed: a slow reader costs no memory and
 //! does not slow the command.
 
 use std::collections::VecDeque;
@@ -20,23 +20,23 @@ use crate::detached::log::cursor::{Cursor, LogPiece};
 use crate::detached::status::ExecutionStatus;
 use crate::error::EngineError;
 
-/// What comes next.
+/// An item of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputEvent {
     Output {
         channel: Channel,
         bytes: Bytes,
         at: TimeMs,
-        /// Behind these bytes.
+        /// The position behind these bytes.
         position: OutputPosition,
     },
-    /// What was before this position is no more there.
+    /// Output before this position was dropped from the log.
     Dropped { position: OutputPosition },
-    /// Nothing comes after it.
+    /// The last item.
     Ended(ExecutionStatus),
 }
 
-/// Somebody's cursor in the output of an execution.
+/// A reader with its position.
 pub struct OutputReader {
     execution: Arc<DetachedExecution>,
     progress: watch::Receiver<Progress>,
@@ -46,7 +46,7 @@ pub struct OutputReader {
     is_over: bool,
 }
 
-/// The cursor, or who reads with it.
+/// The cursor, or the thread that reads with it.
 enum CursorState {
     Idle(Cursor),
     Reading(JoinHandle<(Cursor, io::Result<VecDeque<LogPiece>>)>),
@@ -54,7 +54,7 @@ enum CursorState {
 }
 
 impl OutputReader {
-    /// A position beyond what was printed is that of the end so far.
+    /// Starts at `from`, or at the end of the output if `from` is beyond it.
     pub(crate) fn new(
         execution: Arc<DetachedExecution>,
         from: OutputPosition,
@@ -70,7 +70,7 @@ impl OutputReader {
         Self { execution, progress, stopping, cursor, ready: VecDeque::new(), is_over: false }
     }
 
-    /// Waits for what comes next. Dropping the future loses nothing.
+    /// Waits for the next item. Cancel safe.
     pub async fn next(&mut self) -> Result<OutputEvent, EngineError> {
         loop {
             if let Some(found) = self.ready.pop_front() {
@@ -93,14 +93,14 @@ impl OutputReader {
                 return Ok(OutputEvent::Ended(self.execution.status()));
             }
             tokio::select! {
-                // The execution lives as long as we do.
+                // Cannot fail: this reader holds the execution.
                 _ = self.progress.changed() => {}
                 () = self.stopping.cancelled() => return Err(EngineError::Stopping),
             }
         }
     }
 
-    /// Begins to read on, if there is more.
+    /// Starts to read the next piece, if there is one.
     fn begin(&mut self, progress: &Progress) -> bool {
         match std::mem::replace(&mut self.cursor, CursorState::Gone) {
             CursorState::Idle(mut cursor) if !cursor.is_at(progress.end) => {
@@ -119,7 +119,7 @@ impl OutputReader {
         }
     }
 
-    /// Waits for what is being read.
+    /// Waits for the piece that is being read.
     async fn read(&mut self) -> Result<(), EngineError> {
         let CursorState::Reading(reading) = &mut self.cursor else { return Ok(()) };
         let (cursor, found) = reading.await.map_err(|_| EngineError::TaskLost)?;
@@ -129,17 +129,16 @@ impl OutputReader {
                 self.ready = found;
                 Ok(())
             }
-            // With its sandbox all of it went, or it was given up to make room for others, or it is damaged. Nothing more comes:
-            // its reader is state of what it misses.
+            // The log was removed with its sandbox or to make room, or is damaged. The reader gets the gap and then the end.
             Err(error) if self.progress.borrow().log.end.is_some() => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::error!(id = %self.execution.record.id, %error, "could not read what an execution printed");
+                    tracing::error!(id = %self.execution.record.id, %error, "could not read the log of an execution");
                 }
                 self.ready.extend(cursor.rest_up_to(self.progress.borrow().log.printed));
                 self.cursor = CursorState::Gone;
                 Ok(())
             }
-            // It was given up faster than it was read, or with its sandbox: either way there is more news of it to come.
+            // The segment was dropped before it was read, or the log was removed with its sandbox: the next progress tells.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.cursor = CursorState::Idle(cursor);
                 tokio::select! {
@@ -151,7 +150,7 @@ impl OutputReader {
         }
     }
 
-    /// The same as a stream, which ends after the end, or an error.
+    /// A stream of the items. It ends after [`OutputEvent::Ended`] or an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<OutputEvent, EngineError>> + Send {
         futures_util::stream::unfold(self, |mut reader| async move {
             if reader.is_over {

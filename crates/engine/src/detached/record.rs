@@ -1,4 +1,4 @@
-//! What is written down of an execution before it starts, and of its end.
+//! The files of an execution beside its log: the record, written before the start, and the initial stdin.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::detached::status::ExecutionId;
 
-/// Never changes.
+/// The immutable description of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub id: ExecutionId,
-    /// The agent's number for it.
+    /// The agent's operation number.
     pub op: u64,
     pub command: String,
     pub cwd: Option<String>,
     pub run_id: Option<RunId>,
-    /// The size it began with.
+    /// The initial size.
     pub terminal: Option<TerminalSize>,
     pub timeout_ms: Option<u64>,
-    /// Running time of its sandbox at which its time is over.
+    /// The running time of the sandbox at which the execution is killed.
     pub ends_at_running_ms: Option<u64>,
-    /// It takes input beyond what it began with.
+    /// Whether it accepts input after the initial stdin.
     pub open_stdin: bool,
-    /// It has a stdin at all.
+    /// Whether it has a stdin.
     pub has_stdin: bool,
     pub started_at_ms: u64,
 }
 
-/// How it ended.
+/// The outcome of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct End {
@@ -47,11 +47,11 @@ pub struct End {
 
 const RECORD: &str = "record.json";
 const STDIN: &str = "stdin";
-/// Of the text, what is in memory at once.
+/// The size of the pieces in which the stdin is read.
 const PIECE: u64 = 64 * 1024;
 
 impl Record {
-    /// Lays out the directory of an execution. What is half made has no record, and is removed by the next recovery.
+    /// Creates the directory of an execution. The record is written last; recovery removes directories without one.
     pub fn write(&self, dir: &Path, stdin: Option<&str>) -> io::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -60,32 +60,32 @@ impl Record {
         }
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         sync_into(dir, RECORD, &text)?;
-        // The names count as well, up to the engine's own directory.
+        // The directory entries have to be durable as well, up to the engine's own directory.
         for dir in dir.ancestors().take(3) {
             File::open(dir)?.sync_all()?;
         }
         Ok(())
     }
 
-    /// Bytes of its texts, which it has on disk and in memory for as long as it is kept.
+    /// The size of its texts, which are kept on disk and in memory.
     pub fn bytes(&self) -> u64 {
         (self.command.len() + self.cwd.as_ref().map_or(0, String::len)) as u64
     }
 
-    /// `None` where there is none that can be read.
+    /// `None` if there is no valid record.
     pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join(RECORD)).ok()?).ok()
     }
 }
 
-/// What it is fed first, where some of it may be left to feed.
+/// The initial stdin, until all of it is sent.
 pub struct StdinText {
     file: File,
     pub bytes: u64,
 }
 
 impl StdinText {
-    /// `None` where there is none.
+    /// `None` if there is none.
     pub fn open(dir: &Path) -> io::Result<Option<Self>> {
         let file = match File::open(dir.join(STDIN)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -95,7 +95,7 @@ impl StdinText {
         Ok(Some(Self { file, bytes }))
     }
 
-    /// A piece of it from there on; never an empty one before its end.
+    /// The piece at position `from`. Not empty before the end.
     pub fn read(&self, from: u64) -> io::Result<Vec<u8>> {
         let mut piece = vec![0; PIECE.min(self.bytes.saturating_sub(from)) as usize];
         self.file.read_exact_at(&mut piece, from)?;
@@ -104,7 +104,7 @@ impl StdinText {
 }
 
 pub fn remove_stdin_text(dir: &Path) {
-    // Without it there is nothing to feed, and with it all of it was fed: both are the same.
+    // If this fails, the text is found again and is complete already, which has the same result.
     let _ = fs::remove_file(dir.join(STDIN));
 }
 

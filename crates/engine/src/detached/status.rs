@@ -1,4 +1,4 @@
-//! What a caller says and hears of a detached execution.
+//! Requests for and statuses of detached executions.
 
 use std::collections::BTreeMap;
 
@@ -9,71 +9,68 @@ use rand::Rng;
 use rules::{OutputPosition, TimeMs};
 use serde::{Deserialize, Serialize};
 
-/// Random bytes of an id.
-const RANDOM: usize = 20;
-
-/// An id that nobody has.
-pub fn fresh_id() -> ExecutionId {
-    let mut random = [0; RANDOM];
+/// A new random id.
+pub fn new_execution_id() -> ExecutionId {
+    let mut random = [0; 20];
     rand::rng().fill_bytes(&mut random);
     ExecutionId::from_random(random)
 }
 
-/// A command to start, complete: defaults are already in.
+/// A command to start, with all defaults applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DetachedRequest {
-    /// Empty on a terminal: bash itself, waiting for what is typed.
+    /// An empty command on a terminal starts an interactive bash.
     pub command: String,
-    /// The sandbox's `workdir` where none is given.
+    /// `None` for the sandbox's `workdir`.
     pub cwd: Option<String>,
     pub env: BTreeMap<String, String>,
-    /// None: it may run for as long as its sandbox.
+    /// `None` for no time limit.
     pub timeout_ms: Option<u64>,
-    /// Fed to it first.
+    /// The first input.
     pub stdin: Option<String>,
-    /// Its input takes more after that. Always so on a terminal.
+    /// Whether the input stays open for more. Always true on a terminal.
     pub open_stdin: bool,
     pub terminal: Option<TerminalSize>,
     pub auto_resume: bool,
-    /// The run it belongs to, for its events.
+    /// The run that its events belong to.
     pub run_id: Option<RunId>,
 }
 
-/// How far an execution is.
+/// The state of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ExecutionState {
     /// Also while its sandbox is paused.
     Running,
-    /// It ended, or never started for a reason of its own.
+    /// It ended, or the sandbox refused to start it.
     Exited,
-    /// Its processes went with the sandbox's; nobody knows how it ended.
+    /// Its processes ended with the sandbox's; the outcome is unknown.
     Lost,
 }
 
-/// What is known of an execution.
+/// The status of an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutionStatus {
     pub id: ExecutionId,
     pub command: String,
     pub cwd: Option<String>,
-    /// As it was last set.
+    /// The current size.
     pub terminal: Option<TerminalSize>,
     pub run_id: Option<RunId>,
     pub timeout_ms: Option<u64>,
-    /// Whether it takes input now.
+    /// Whether it accepts input.
     pub open_stdin: bool,
     pub state: ExecutionState,
-    /// As in the result of a command that was waited for.
+    /// As in the result of an attached command.
     pub exit_code: Option<i32>,
     pub signal: Option<String>,
-    /// Why it did not start, or is lost.
+    /// Why it did not start or is lost.
     pub message: Option<String>,
     pub started_at: TimeMs,
     pub ended_at: Option<TimeMs>,
     pub duration_ms: Option<u64>,
-    /// All that it printed.
+    /// The position behind all its output.
     pub output: OutputPosition,
-    /// Where what is kept of that begins.
+    /// The position of the oldest output that is still in the log.
     pub oldest: OutputPosition,
 }

@@ -1,4 +1,4 @@
-//! The daemon dies before and after every step on its host: its runtime is dropped with every task it has, and another takes over the host
+//! Crashes of the daemon before and after every step on the host: the runtime is dropped with all tasks, and another engine opens the host
 //! and the records.
 
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use store::{MemoryStore, Store};
 use crate::harness::{Harness, START, runtime, settle, with_pool};
 use crate::network::fake::FakeNetwork;
 
-/// What was acknowledged before the end.
+/// The results that were acknowledged before the crash.
 type Heard = Arc<Mutex<BTreeMap<api::SandboxId, SandboxState>>>;
 
-/// Two clients, each with a sandbox through its whole life; what is under way counts as unheard of.
+/// Two clients, each with a sandbox from its creation to its termination. Unfinished requests are not acknowledged.
 async fn live(harness: &Harness, heard: &Heard) {
     let client = async || {
         let id = harness.create().await;
@@ -49,7 +49,7 @@ enum Of {
     Network,
 }
 
-/// Dies in the step after so many; whether it had come to its end before.
+/// Crashes in the step after `steps`. Returns whether the clients finished before.
 fn dies_after(of: Of, steps: usize, fault: Fault) -> bool {
     let (driver, store, heard) = (FakeDriver::new(), MemoryStore::new(), Heard::default());
     let network = FakeNetwork::beside(&driver);
@@ -60,7 +60,7 @@ fn dies_after(of: Of, steps: usize, fault: Fault) -> bool {
     let first = runtime();
     let finished = first.block_on(async {
         let opening = Harness::over_all(driver.clone(), store.clone(), network.clone(), with_pool(1), START);
-        // Time passes only when nothing else can happen.
+        // The clock advances only when all tasks wait.
         let living = async { live(&opening.await, &heard).await };
         tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
     });
@@ -88,13 +88,13 @@ fn dies_after(of: Of, steps: usize, fault: Fault) -> bool {
             assert_eq!(traces[&record.id], wanted, "after {steps} steps: {record:?}");
             harness.output(&record.id, "echo works").await;
         }
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
     finished
 }
 
 #[test]
-fn whenever_the_daemon_dies_what_it_said_holds_and_nothing_is_left() {
+fn a_crash_at_any_step_keeps_acknowledged_results_and_leaves_nothing() {
     for (of, most) in [(Of::Driver, 10), (Of::Network, 5)] {
         for fault in [Fault::Before, Fault::After] {
             let dies = |steps: &usize| dies_after(of, *steps, fault);

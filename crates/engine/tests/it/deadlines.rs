@@ -3,38 +3,38 @@ use api::SandboxState;
 use crate::harness::{DAY, HOUR, Harness, MINUTE, SECOND, START, command, config, pass, settings, settle};
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_sandbox_is_paused_and_what_counts_as_quiet() {
+async fn an_idle_sandbox_is_paused() {
     let harness = Harness::new(settings()).await;
     let id =
         harness.create_with(api::SandboxConfig { idle_timeout_ms: 2 * MINUTE, ..config() }).await.unwrap();
     harness.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
     pass(119 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
-    // A look does not keep it awake, and neither does what runs in the background.
+    // Neither reading the status nor background processes count as activity.
     pass(2 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
     assert_eq!(harness.events(&id).await.pop().unwrap().data["reason"], "idle");
 
-    // A command does, for as long as it runs.
+    // A running command does.
     assert_eq!(harness.run(&id, "sleep 299").await.unwrap().exit_code, Some(0));
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(119 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(2 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    // A resume counts as a request.
+    // A resume counts as activity.
     harness.engine.sandbox("test", &id).resume().await.unwrap();
     pass(119 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(2 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
     assert_eq!(harness.output(&id, "pgrep -c sleep").await, "1\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
-/// Decision 4: every request that names it counts but a look, whatever becomes of the request.
+/// Each request that names the sandbox counts as activity, except reading its status, whatever its outcome.
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_keeps_it_awake_too() {
+async fn a_refused_request_counts_as_activity() {
     let one_at_once = engine::EngineSettings { concurrent_executions: 1, ..settings() };
     let harness = Harness::new(one_at_once).await;
     let idle = api::SandboxConfig { idle_timeout_ms: 2 * MINUTE, ..config() };
@@ -58,7 +58,7 @@ async fn a_refused_request_keeps_it_awake_too() {
     let missing = api::ExecuteRequest { cwd: Some("/nowhere".to_owned()), ..command("true") };
     assert_eq!(harness.request(&id, missing).await.unwrap().exit_code, None);
     awake_after("a command that did not start").await;
-    // Those that are refused above the engine are said to it.
+    // The server reports requests that it refuses itself.
     harness.engine.sandbox("test", &id).touch();
     awake_after("a touch").await;
     harness.engine.sandbox("other", &id).touch();
@@ -66,15 +66,15 @@ async fn a_refused_request_keeps_it_awake_too() {
     harness.engine.sandbox("test", &id).status().await.unwrap();
     pass(2 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    // A touch does not wake it.
+    // A touch does not resume it.
     harness.engine.sandbox("test", &id).touch();
     settle().await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lifetime_counts_running_time_only_and_takes_the_command_along() {
+async fn a_lifetime_counts_running_time_and_ends_the_command() {
     let harness = Harness::new(settings()).await;
     let id = harness.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
     pass(40 * MINUTE).await;
@@ -89,11 +89,11 @@ async fn a_lifetime_counts_running_time_only_and_takes_the_command_along() {
     assert!(at.since(START.after(HOUR + 5 * DAY)) < SECOND, "{at:?}");
     let last = harness.life(&id).await.pop().unwrap();
     assert_eq!((last.kind.as_str(), &last.data["totalRuntimeMs"]), ("sandbox.terminated", &HOUR.into()));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_sandbox_is_kept_for_so_long_and_stopped_ones_too() {
+async fn paused_and_stopped_sandboxes_are_terminated_after_their_retention() {
     let harness = Harness::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
     let (frozen, stopped) = (harness.create().await, harness.create().await);
     harness.engine.sandbox("test", &frozen).pause().await.unwrap();
@@ -108,17 +108,17 @@ async fn a_paused_sandbox_is_kept_for_so_long_and_stopped_ones_too() {
     for id in [&frozen, &stopped] {
         assert_eq!(harness.ended(id).await.1, "expired");
     }
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_cannot_be_kept_is_tried_again() {
+async fn a_failed_timeout_is_retried() {
     let harness = Harness::new(settings()).await;
     let idle = api::SandboxConfig { idle_timeout_ms: MINUTE, timeout_ms: HOUR, ..config() };
     let id = harness.create_with(idle).await.unwrap();
     harness.fail_next_commit();
     pass(61 * SECOND).await;
-    // Not recorded, so taken back.
+    // The commit failed, so the pause is undone.
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     assert_eq!(harness.output(&id, "echo awake").await, "awake\n");
     pass(66 * SECOND).await;
@@ -129,11 +129,11 @@ async fn a_deadline_that_cannot_be_kept_is_tried_again() {
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(6 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commands_time_stands_still_while_the_sandbox_is_paused() {
+async fn the_time_limit_of_a_command_stands_still_during_a_pause() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let request = api::ExecuteRequest { timeout_ms: 10 * SECOND, ..command("sleep 300") };
@@ -148,17 +148,17 @@ async fn a_commands_time_stands_still_while_the_sandbox_is_paused() {
     pass(2 * SECOND).await;
     let result = collecting.await.unwrap().unwrap();
     assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_go_on_after_a_restart() {
+async fn timeouts_continue_after_a_restart() {
     let harness = Harness::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
     let running = harness.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
     let paused = harness.create().await;
     harness.engine.sandbox("test", &paused).pause().await.unwrap();
     pass(20 * MINUTE).await;
-    // A reboot long after: the daemon was away for ten days, in which the machine was up and the sandbox ran.
+    // The daemon was down for ten days, during which the sandbox ran, and then the host rebooted.
     let (driver, store, now) = (harness.driver.clone(), reopened(&harness).await, harness.clock.now());
     let kept = engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() };
     let harness = Harness::over(driver, store, kept, now.after(10 * DAY)).await;
@@ -168,10 +168,10 @@ async fn deadlines_go_on_after_a_restart() {
     assert_eq!(harness.state(&paused).await, Some(SandboxState::Paused));
     pass(HOUR).await;
     assert_eq!(harness.ended(&paused).await.1, "expired");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
-/// What the store holds, in one that was not closed.
+/// The content of the store, in a store that is open.
 async fn reopened(harness: &Harness) -> store::MemoryStore {
     use store::Store;
     let copy = store::MemoryStore::new();

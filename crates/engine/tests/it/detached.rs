@@ -1,5 +1,4 @@
-//! Executions that outlive their requests, on a fake host: what is said of them, what is read of them, and what becomes of them when
-//! links, sandboxes and daemons end.
+//! Detached executions on a fake host: their status, their output, and their fate when links, sandboxes and daemons end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +25,7 @@ fn with_dir(dir: &TempDir) -> EngineSettings {
     EngineSettings { detached: DetachedSettings::in_dir(dir.path().join("executions")), ..settings() }
 }
 
-/// One daemon after the other on the same things.
+/// Daemons that run one after the other on the same host.
 struct Host {
     dir: TempDir,
     driver: FakeDriver,
@@ -51,7 +50,7 @@ impl Harness {
         status.id
     }
 
-    /// All there is from a position to the end, and the end.
+    /// All output from a position on, and the final status.
     async fn read(
         &self,
         id: &SandboxId,
@@ -73,7 +72,7 @@ impl Harness {
 }
 
 #[test]
-fn one_runs_on_and_is_read_from_anywhere() {
+fn an_execution_outlives_its_request_and_is_read_from_any_position() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -89,7 +88,7 @@ fn one_runs_on_and_is_read_from_anywhere() {
         assert!(status.ended_at.is_some() && status.duration_ms.is_some());
         let from = OutputPosition { stdout: 4, stderr: 0 };
         assert_eq!(harness.read(&id, &execution, from).await.0[0], b"o\n");
-        // From beyond its end there is nothing but the end.
+        // A position beyond the end yields only the end.
         let from = OutputPosition { stdout: 400, stderr: 9 };
         assert_eq!(harness.read(&id, &execution, from).await.0[0], b"");
         settle().await;
@@ -100,12 +99,12 @@ fn one_runs_on_and_is_read_from_anywhere() {
         let data = harness.events(&id).await.pop().unwrap().data;
         assert_eq!(data["executionId"], execution.as_str());
         assert_eq!((&data["stdoutBytes"], &data["exitCode"]), (&6.into(), &0.into()));
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn one_that_cannot_start_says_why_as_others_do() {
+fn an_execution_that_cannot_start_reports_the_reason() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -117,9 +116,9 @@ fn one_that_cannot_start_says_why_as_others_do() {
         assert_eq!((status.state, status.exit_code, status.signal), (ExecutionState::Exited, None, None));
         settle().await;
         assert_eq!(harness.kinds(&id).await, ["sandbox.created", "sandbox.started", "exec.error"]);
-        // Its place is free.
+        // Its slot is free.
         harness.output(&id, "true").await;
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
@@ -143,7 +142,7 @@ fn input_is_written_and_closed() {
         let ended = harness.engine.sandbox("test", &id).write_stdin(&execution, true).await;
         assert!(matches!(ended, Err(EngineError::ExecutionEnded { .. })));
 
-        // Without one there is nothing to write to, and what it began with is all.
+        // Without open stdin the initial stdin is all its input.
         let none = harness.detach(&id, request("sleep 1000")).await;
         let input = harness.engine.sandbox("test", &id).write_stdin(&none, true).await.unwrap();
         assert!(matches!(input.write(b"x").await, Err(EngineError::NoStdin { .. })));
@@ -154,12 +153,12 @@ fn input_is_written_and_closed() {
         let execution = harness.detach(&id, asked).await;
         assert_eq!(harness.read(&id, &execution, BEGINNING).await.0[0], b"all");
         drop(input);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn it_has_a_place_among_the_commands_and_gives_it_back() {
+fn an_execution_holds_a_slot_until_it_ends() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -182,12 +181,12 @@ fn it_has_a_place_among_the_commands_and_gives_it_back() {
         assert!(matches!(missing, Err(EngineError::NoSuchExecution { .. })));
         let others = harness.engine.sandbox("other", &id).executions().await;
         assert!(matches!(others, Err(EngineError::NotFound { .. })));
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn time_ends_it() {
+fn the_time_limit_ends_an_execution() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -206,12 +205,12 @@ fn time_ends_it() {
         pass(1000).await;
         let status = harness.engine.sandbox("test", &id).execution(&execution).await.unwrap();
         assert_eq!((status.exit_code, status.signal.as_deref()), (None, Some("SIGKILL")));
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn a_command_keeps_its_sandbox_awake_and_a_terminal_only_for_who_is_at_it() {
+fn commands_and_attached_terminals_keep_a_sandbox_active() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -222,7 +221,7 @@ fn a_command_keeps_its_sandbox_awake_and_a_terminal_only_for_who_is_at_it() {
         assert_eq!(harness.state(&id).await, Some(api::SandboxState::Running));
         pass(20_000).await;
         assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
-        // To look at it wakes nobody.
+        // Reading the status does not resume the sandbox.
         assert_eq!(harness.read(&id, &execution, BEGINNING).await.1.state, ExecutionState::Exited);
         assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
 
@@ -237,7 +236,7 @@ fn a_command_keeps_its_sandbox_awake_and_a_terminal_only_for_who_is_at_it() {
         assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
         let refused = harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, false).await;
         assert!(matches!(refused, Err(EngineError::Refused(_))));
-        // It froze, and goes on.
+        // It was frozen and continues.
         let mut attached =
             harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, true).await.unwrap();
         attached.input().write(b"typed").await.unwrap();
@@ -247,12 +246,12 @@ fn a_command_keeps_its_sandbox_awake_and_a_terminal_only_for_who_is_at_it() {
         let status = harness.engine.sandbox("test", &id).execution(&execution).await.unwrap();
         assert_eq!((status.terminal, status.open_stdin), (TerminalSize::new(100, 50), true));
         drop(attached);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn a_link_that_breaks_loses_nothing() {
+fn a_broken_link_loses_no_output() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -273,12 +272,12 @@ fn a_link_that_breaks_loses_nothing() {
         assert_eq!(String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&expected));
         assert_eq!(status.exit_code, Some(0));
         drop(input);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn another_daemon_goes_on_with_it() {
+fn the_next_daemon_continues_an_execution() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -303,7 +302,7 @@ fn another_daemon_goes_on_with_it() {
         drop((harness, reader));
 
         let harness = host.open().await;
-        // Two hold their places.
+        // Two executions hold their slots.
         let third = harness.detach(&id, request("sleep 1000")).await;
         assert!(matches!(harness.run(&id, "true").await, Err(EngineError::TooManyExecutions(_))));
         let input = harness.engine.sandbox("test", &id).write_stdin(&printing, true).await.unwrap();
@@ -317,18 +316,18 @@ fn another_daemon_goes_on_with_it() {
         assert_eq!((status.state, status.exit_code), (ExecutionState::Exited, Some(0)));
         harness.engine.sandbox("test", &id).cancel(&third, true).await.unwrap();
         settle().await;
-        // Each has one beginning and one end among the events.
+        // Each has one start event and one end event.
         let kinds = harness.kinds(&id).await;
         for (kind, n) in [("exec.started", 4), ("exec.completed", 4), ("exec.error", 0)] {
             assert_eq!(kinds.iter().filter(|found| *found == kind).count(), n, "{kind}: {kinds:?}");
         }
         drop(input);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn what_ended_while_no_daemon_was_there_is_told_to_the_next() {
+fn an_end_between_two_daemons_is_reported_to_the_second() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -340,15 +339,15 @@ fn what_ended_while_no_daemon_was_there_is_told_to_the_next() {
         let harness = host.open().await;
         let (_, status) = harness.read(&id, &execution, BEGINNING).await;
         assert_eq!((status.state, status.exit_code), (ExecutionState::Exited, Some(0)));
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
-/// Bytes of the last entry of a log, which says that the event of the end is noted.
+/// The size of the last entry of a log, which marks the end event as recorded.
 const TOLD: u64 = 17;
 
 #[test]
-fn the_death_of_a_daemon_in_the_moment_of_an_event_neither_loses_nor_doubles_it() {
+fn a_crash_during_an_event_neither_loses_nor_duplicates_it() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -357,7 +356,7 @@ fn the_death_of_a_daemon_in_the_moment_of_an_event_neither_loses_nor_doubles_it(
             settle().await;
             harness.kinds(&id).await.iter().filter(|found| *found == kind).count()
         };
-        // As though the daemon had died before it told of the start.
+        // As if the daemon had crashed before it recorded the start event.
         host.store.close().await;
         harness.detach(&id, request("sleep 1000")).await;
         host.store.open_again();
@@ -366,7 +365,7 @@ fn the_death_of_a_daemon_in_the_moment_of_an_event_neither_loses_nor_doubles_it(
         assert_eq!((count(&harness, "exec.started").await, count(&harness, "exec.completed").await), (1, 1));
         harness.engine.shutdown().await;
         drop(harness);
-        // As though it had died between the event of the end and the entry that says so.
+        // As if it had crashed between the end event and the entry that marks it as recorded.
         let log = host.dir.path().join(format!("executions/{id}/{over}/log.0000000000"));
         let whole = log.metadata().unwrap().len();
         std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(whole - TOLD).unwrap();
@@ -379,20 +378,20 @@ fn the_death_of_a_daemon_in_the_moment_of_an_event_neither_loses_nor_doubles_it(
             assert_eq!(log.metadata().unwrap().len(), whole, "it was not told again");
             harness.engine.shutdown().await;
         }
-        // What ends with its sandbox is told in the commit of that end, so that no death comes between.
+        // The end event of an execution is in the commit of the termination of its sandbox, so that a crash cannot separate them.
         let harness = host.open().await;
         settle().await;
         harness.engine.sandbox("test", &id).terminate("test").await.unwrap();
         let kinds = harness.kinds(&id).await;
         assert_eq!(kinds[kinds.len() - 2..], ["exec.completed", "sandbox.terminated"]);
         assert_eq!(count(&harness, "exec.completed").await, 2);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
-/// A daemon that has not heard of it since the one before died does not make up an end.
+/// A daemon that has not reattached to an execution does not invent an outcome.
 #[test]
-fn what_is_not_heard_of_again_before_its_sandbox_ends_has_an_unknown_end() {
+fn an_execution_that_is_not_reattached_has_an_unknown_outcome() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -409,12 +408,12 @@ fn what_is_not_heard_of_again_before_its_sandbox_ends_has_an_unknown_end() {
         let kinds = harness.kinds(&id).await;
         let of_it: Vec<_> = kinds.iter().filter(|kind| kind.starts_with("exec.")).collect();
         assert_eq!(of_it, ["exec.error"], "{kinds:?}");
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn with_the_processes_of_its_sandbox_it_is_lost() {
+fn an_execution_is_lost_with_the_processes_of_its_sandbox() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -432,12 +431,12 @@ fn with_the_processes_of_its_sandbox_it_is_lost() {
         assert_eq!(harness.read(&id, &again, BEGINNING).await.1.state, ExecutionState::Lost);
         settle().await;
         assert_eq!(harness.kinds(&id).await.iter().filter(|kind| *kind == "exec.error").count(), 2);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn it_goes_with_its_sandbox() {
+fn executions_are_removed_with_their_sandbox() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -449,21 +448,21 @@ fn it_goes_with_its_sandbox() {
         assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
         let gone = harness.engine.sandbox("test", &id).execution(&execution).await;
         assert!(matches!(gone, Err(EngineError::NotFound { terminated: Some(_) })));
-        harness.is_clean().await;
+        harness.assert_clean().await;
         assert_eq!(std::fs::read_dir(host.dir.path().join("executions")).unwrap().count(), 0);
-        // Also where the daemon died before it could remove it.
+        // Also if the daemon crashed before the removal.
         let stray = host.dir.path().join("executions/sb_01234567890123456789/ex_0");
         std::fs::create_dir_all(&stray).unwrap();
         harness.engine.shutdown().await;
         drop(harness);
         let harness = host.open().await;
         assert_eq!(std::fs::read_dir(host.dir.path().join("executions")).unwrap().count(), 0);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn a_log_is_bounded_and_a_reader_is_told_where_it_goes_on() {
+fn a_log_is_bounded_and_a_reader_gets_the_gap() {
     runtime().block_on(async {
         let host = Host::new();
         let bounded = DetachedSettings { log_bytes: 1 << 20, ..with_dir(&host.dir).detached };
@@ -492,13 +491,13 @@ fn a_log_is_bounded_and_a_reader_is_told_where_it_goes_on() {
             at = position;
         }
         assert_eq!(at.stdout, 8_000_000);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
-/// One that is over and whose log cannot be read does not look complete.
+/// The output of a finished execution with an unreadable log does not look complete.
 #[test]
-fn output_that_is_lost_is_a_gap_before_the_end() {
+fn lost_output_is_a_gap_before_the_end() {
     runtime().block_on(async {
         for spoil in [|log: &Path| std::fs::remove_file(log), |log: &Path| std::fs::write(log, "no log")] {
             let host = Host::new();
@@ -513,16 +512,16 @@ fn output_that_is_lost_is_a_gap_before_the_end() {
             assert!(
                 matches!(reader.next().await, Ok(OutputEvent::Ended(status)) if status.output == position)
             );
-            // Who has seen all misses nothing.
+            // A reader at the end misses nothing.
             let mut reader = harness.engine.sandbox("test", &id).follow(&execution, position).await.unwrap();
             assert!(matches!(reader.next().await, Ok(OutputEvent::Ended(_))));
-            harness.is_clean().await;
+            harness.assert_clean().await;
         }
     });
 }
 
 #[test]
-fn finished_ones_are_kept_up_to_a_number() {
+fn finished_executions_are_kept_up_to_a_number() {
     runtime().block_on(async {
         let host = Host::new();
         let few = DetachedSettings { kept: 3, ..with_dir(&host.dir).detached };
@@ -543,13 +542,13 @@ fn finished_ones_are_kept_up_to_a_number() {
         let on_disk =
             std::fs::read_dir(host.dir.path().join("executions").join(id.as_str())).unwrap().count();
         assert_eq!(on_disk, 4);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
-/// With what was asked for, as long as that may be.
+/// The size includes the command, which may be long.
 #[test]
-fn finished_ones_are_kept_up_to_a_size() {
+fn finished_executions_are_kept_up_to_a_size() {
     runtime().block_on(async {
         let host = Host::new();
         let small = DetachedSettings { total_bytes: 130_000, ..with_dir(&host.dir).detached };
@@ -561,14 +560,14 @@ fn finished_ones_are_kept_up_to_a_size() {
             harness.read(&id, &execution, BEGINNING).await;
             pass(1000).await;
         }
-        // One that had room, and the one that came after it.
+        // The last one within the limit, and the one after it.
         assert_eq!(harness.engine.sandbox("test", &id).executions().await.unwrap().len(), 2);
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn a_long_text_comes_whole_over_links_that_break() {
+fn a_long_stdin_arrives_complete_over_broken_links() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -584,12 +583,12 @@ fn a_long_text_comes_whole_over_links_that_break() {
         let (bytes, status) = harness.read(&id, &execution, BEGINNING).await;
         assert!(bytes[0] == text.as_bytes(), "{} bytes of {}", bytes[0].len(), text.len());
         assert_eq!(status.exit_code, Some(0));
-        harness.is_clean().await;
+        harness.assert_clean().await;
     });
 }
 
 #[test]
-fn hostile_agents_harm_nobody_but_their_own() {
+fn hostile_agents_harm_only_their_own_executions() {
     use driver::fake::AgentMode;
     runtime().block_on(async {
         for manner in [
@@ -609,10 +608,10 @@ fn hostile_agents_harm_nobody_but_their_own() {
             host.driver.hang_up(&id);
             pass(60_000).await;
             assert_eq!(harness.output(&other, "echo served").await, "served\n", "{manner:?}");
-            // Whatever it says of it: it is running, over or lost, and its log can be read.
+            // Whatever the agent reports, the execution is running, ended or lost, and its log can be read.
             let status = harness.engine.sandbox("test", &id).execution(&execution).await.unwrap();
             assert_eq!(status.output, BEGINNING, "{manner:?}");
-            harness.is_clean().await;
+            harness.assert_clean().await;
         }
     });
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::*;
 
-/// Of one sort, as kind and data without what is made up for each command.
+/// The events of one sort, as kind and data without random ids.
 async fn told(harness: &Harness, id: &SandboxId, sort: &str) -> Vec<(String, serde_json::Value)> {
     let events = harness.events(id).await.into_iter().filter(|event| event.kind.starts_with(sort));
     events
@@ -21,7 +21,7 @@ async fn told(harness: &Harness, id: &SandboxId, sort: &str) -> Vec<(String, ser
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_has_a_beginning_and_an_end() {
+async fn a_command_has_a_start_event_and_an_end_event() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let mut request = command("echo hello");
@@ -45,11 +45,11 @@ async fn a_command_has_a_beginning_and_an_end() {
     assert_eq!(runs, ["", "", "run-7", "run-7"]);
     let executions: Vec<_> = kept[2..].iter().map(|event| event.data["executionId"].clone()).collect();
     assert_eq!(executions[0], executions[1]);
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streamed_command_says_how_much_it_streamed() {
+async fn a_streamed_command_reports_its_bytes() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let execution =
@@ -59,11 +59,11 @@ async fn a_streamed_command_says_how_much_it_streamed() {
     assert_eq!(kinds[2..], ["exec.started", "exec.streamed", "exec.completed"]);
     let streamed = &told(&harness, &id, "exec.streamed").await[0].1;
     assert_eq!(*streamed, json!({ "stdoutBytes": 6, "stderrBytes": 0 }));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_nobody_waits_for_ends_too() {
+async fn an_abandoned_command_has_an_end_event() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let execution = harness.engine.sandbox("test", &id).execute(command("sleep 300")).await.unwrap();
@@ -72,11 +72,11 @@ async fn a_command_that_nobody_waits_for_ends_too() {
     let events = told(&harness, &id, "exec.").await;
     assert_eq!((events.len(), events[1].0.as_str()), (2, "exec.error"));
     assert!(events[1].1["message"].as_str().unwrap().contains("its client went away"));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_cannot_start_says_why_and_a_refused_one_says_nothing() {
+async fn a_command_that_cannot_start_has_an_error_event_and_a_refused_one_has_none() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let missing = api::ExecuteRequest { cwd: Some("/nowhere".to_owned()), ..command("true") };
@@ -88,11 +88,11 @@ async fn a_command_that_cannot_start_says_why_and_a_refused_one_says_nothing() {
     let asleep = api::ExecuteRequest { auto_resume: false, ..command("true") };
     assert!(harness.request(&id, asleep).await.is_err());
     assert_eq!(told(&harness, &id, "exec.").await.len(), 1);
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_command_is_cut_in_its_events() {
+async fn a_long_command_is_shortened_in_its_events() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let long = format!("echo hello #{}", "x".repeat(5000));
@@ -102,11 +102,11 @@ async fn a_long_command_is_cut_in_its_events() {
         assert!(shown.len() == 4096 && long.starts_with(shown));
         assert_eq!(data["commandTruncated"], true);
     }
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_note_what_they_do() {
+async fn callers_append_events() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let run = "run-1".parse().unwrap();
@@ -120,7 +120,7 @@ async fn others_note_what_they_do() {
     assert_eq!((events[2].kind.as_str(), events[2].run.as_str()), ("file.read", "run-1"));
     assert_eq!((events[3].kind.as_str(), &events[3].data), ("port.closed", &json!({ "port": 80 })));
     assert_eq!(events[3].at, harness.clock.now());
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 fn with_prices() -> EngineSettings {
@@ -132,7 +132,7 @@ fn nanos(events: &[(String, serde_json::Value)]) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_stretch_of_running_time_has_its_cost_once() {
+async fn each_stretch_of_running_time_has_one_cost_event() {
     let harness = Harness::new(with_prices()).await;
     let id = harness.create().await;
     pass(HOUR).await;
@@ -142,7 +142,7 @@ async fn each_stretch_of_running_time_has_its_cost_once() {
     pass(HOUR / 2 + 1).await;
     let ended = harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
     let costs = told(&harness, &id, "cost.").await;
-    // Two processors and two gigabytes.
+    // Two CPUs and two gigabytes.
     let first = paused.runtime_duration_ms;
     assert_eq!(
         costs[0].1,
@@ -158,11 +158,11 @@ async fn each_stretch_of_running_time_has_its_cost_once() {
     assert_eq!(kinds[2..4], ["cost.runtime", "sandbox.paused"]);
     assert_eq!(kinds[5..], ["cost.runtime", "sandbox.terminated"]);
     settle().await;
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_has_no_cost_and_a_failed_commit_none_either() {
+async fn neither_a_pause_nor_a_failed_commit_has_a_cost() {
     let harness = Harness::new(with_prices()).await;
     let id = harness.create().await;
     pass(HOUR).await;
@@ -174,16 +174,16 @@ async fn a_pause_has_no_cost_and_a_failed_commit_none_either() {
     harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
     assert_eq!(told(&harness, &id, "cost.").await.len(), 1);
     settle().await;
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_said_of_what_is_free() {
+async fn no_cost_events_without_prices() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     pass(HOUR).await;
     harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
     assert_eq!(told(&harness, &id, "cost.").await, []);
     settle().await;
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }

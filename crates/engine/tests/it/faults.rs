@@ -13,27 +13,27 @@ async fn a_create_that_fails_at_any_phase_undoes_everything() {
             harness.driver.fail_next(verb, fault);
             let error = harness.create_with(config()).await.unwrap_err();
             assert!(matches!(error, EngineError::Backend(_)), "{verb:?} {fault:?}: {error:?}");
-            // Before the answer, not some time after it.
+            // Before the reply, not some time after it.
             assert_eq!(harness.driver.traces(), Default::default(), "{verb:?} {fault:?}");
             assert_eq!(harness.used(), (0, 0, 0));
             harness.create().await;
-            harness.is_clean().await;
+            harness.assert_clean().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_whose_record_is_refused_undoes_everything() {
+async fn a_create_whose_commit_fails_undoes_everything() {
     let harness = Harness::new(settings()).await;
     harness.fail_next_commit();
     let error = harness.create_with(config()).await.unwrap_err();
     assert!(matches!(error, EngineError::Store(_)), "{error:?}");
     assert_eq!(harness.driver.traces(), Default::default());
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_cannot_be_settled_undoes_everything() {
+async fn a_warm_sandbox_that_cannot_be_configured_is_removed() {
     for fault in [Fault::Before, Fault::After] {
         let harness = Harness::new(with_pool(1)).await;
         pass(100).await;
@@ -46,7 +46,7 @@ async fn a_claim_that_cannot_be_settled_undoes_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_undo_could_not_remove_the_next_start_does() {
+async fn the_next_start_removes_what_an_undo_could_not() {
     let harness = Harness::new(settings()).await;
     harness.driver.fail_next(DriverOp::Start, Fault::After);
     harness.driver.fail_next(DriverOp::Destroy, Fault::Before);
@@ -55,11 +55,11 @@ async fn what_an_undo_could_not_remove_the_next_start_does() {
     let store = store::MemoryStore::new();
     let harness = Harness::over(harness.driver.clone(), store, settings(), crate::harness::START).await;
     assert_eq!(harness.recovered.orphans, 1);
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn verbs_whose_commit_fails_are_taken_back() {
+async fn operations_whose_commit_fails_are_undone() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     harness.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
@@ -85,11 +85,11 @@ async fn verbs_whose_commit_fails_are_taken_back() {
     harness.engine.sandbox("test", &id).terminate("request").await.unwrap_err();
     assert_eq!((harness.state(&id).await, presence()), (Some(SandboxState::Running), Presence::Running));
     assert_eq!(harness.output(&id, "pgrep -c sleep").await, "1\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_on_the_disk_that_fails_at_any_point_is_taken_back() {
+async fn a_failed_start_on_the_disk_is_undone() {
     for (verb, fault) in [
         (DriverOp::Start, Fault::Before),
         (DriverOp::Start, Fault::After),
@@ -108,7 +108,7 @@ async fn a_start_on_the_disk_that_fails_at_any_point_is_taken_back() {
         harness.engine.sandbox("test", &id).resume().await.unwrap_err();
         assert_eq!(harness.driver.traces()[&id], Presence::Stopped);
         harness.engine.sandbox("test", &id).resume().await.unwrap();
-        harness.is_clean().await;
+        harness.assert_clean().await;
     }
 }
 
@@ -120,15 +120,15 @@ async fn a_loss_that_could_not_be_recorded_does_not_lose_the_sandbox() {
     harness.fail_next_commit();
     harness.driver.crash(&id);
     pass(10_000).await;
-    // Whatever it is called now, it can be worked in again, at the latest by the second request.
+    // In any state, the second request at the latest succeeds.
     let _ = harness.run(&id, "true").await;
     assert_eq!(harness.output(&id, "cat file").await, "kept\n");
     assert_eq!(harness.used(), (2, 2048, 5120));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn verbs_that_the_wall_refuses_change_nothing() {
+async fn operations_that_the_backend_fails_change_nothing() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     harness.driver.fail_next(DriverOp::Pause, Fault::Before);
@@ -141,15 +141,15 @@ async fn verbs_that_the_wall_refuses_change_nothing() {
         assert_eq!(harness.driver.traces()[&id], Presence::Paused, "{fault:?}");
     }
     assert_eq!(harness.output(&id, "echo runs").await, "runs\n");
-    // Half-done: frozen, and the engine was told that it is not.
+    // The sandbox is frozen although the call failed.
     harness.driver.fail_next(DriverOp::Pause, Fault::After);
     harness.engine.sandbox("test", &id).pause().await.unwrap_err();
     assert_eq!(harness.output(&id, "echo runs").await, "runs\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminated_sandbox_is_removed_however_often_that_fails() {
+async fn a_failed_removal_of_a_terminated_sandbox_is_retried() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     harness.driver.fail_next(DriverOp::Kill, Fault::Before);
@@ -159,11 +159,11 @@ async fn a_terminated_sandbox_is_removed_however_often_that_fails() {
     harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
     assert_eq!(harness.ended(&id).await.1, "request");
     pass(60_000).await;
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_that_cannot_be_looked_at_keeps_what_the_records_say() {
+async fn a_backend_that_cannot_be_inspected_keeps_the_records() {
     let harness = Harness::new(settings()).await;
     let (running, paused) = (harness.create().await, harness.create().await);
     harness.engine.sandbox("test", &paused).pause().await.unwrap();
@@ -180,5 +180,5 @@ async fn a_wall_that_cannot_be_looked_at_keeps_what_the_records_say() {
     assert_eq!((harness.recovered.running, harness.recovered.paused), (1, 1));
     assert_eq!(harness.output(&running, "echo runs").await, "runs\n");
     assert_eq!(harness.output(&paused, "echo runs").await, "runs\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }

@@ -1,4 +1,4 @@
-//! Work among files, with an agent that does as told and with ones that do not.
+//! File operations, with correct and with hostile agents.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn content(harness: &Harness, id: &api::SandboxId, path: &str) -> Result<V
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_goes_in_and_comes_out_and_wakes_the_sandbox() {
+async fn a_file_is_written_and_read_and_resumes_the_sandbox() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let text = "0123456789".repeat(150_000);
@@ -64,11 +64,11 @@ async fn a_file_goes_in_and_comes_out_and_wakes_the_sandbox() {
             other => panic!("{other:?}"),
         }
     }
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_half_way_writes_nothing() {
+async fn an_aborted_upload_writes_nothing() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     written(&harness, &id, "/f", "old").await.unwrap();
@@ -77,11 +77,11 @@ async fn who_goes_away_half_way_writes_nothing() {
     drop(work);
     settle().await;
     assert_eq!(content(&harness, &id, "/f").await.unwrap(), b"old");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_under_way_keeps_the_sandbox_awake() {
+async fn a_running_file_operation_keeps_the_sandbox_active() {
     let harness = Harness::new(settings()).await;
     let idle = api::SandboxConfig { idle_timeout_ms: MINUTE, timeout_ms: 60 * MINUTE, ..config() };
     let id = harness.create_with(idle).await.unwrap();
@@ -92,11 +92,11 @@ async fn work_under_way_keeps_the_sandbox_awake() {
     settle().await;
     pass(2 * MINUTE).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_an_agent_does_the_work_ends() {
+async fn a_file_operation_ends_with_every_hostile_agent() {
     for manner in [
         AgentMode::Silent,
         AgentMode::Deaf,
@@ -133,6 +133,6 @@ async fn whatever_an_agent_does_the_work_ends() {
             assert!(read == text.as_bytes(), "{manner:?} passes for a file that it is not");
         }
         println!("{manner:?}: {:?}", begin.elapsed());
-        harness.is_clean().await;
+        harness.assert_clean().await;
     }
 }

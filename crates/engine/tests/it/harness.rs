@@ -1,4 +1,4 @@
-//! An engine and all that it stands on.
+//! The test harness: an engine on in-memory fakes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub fn settings() -> EngineSettings {
         terminated_retention_ms: 0,
         slots: 32,
         prices: Default::default(),
-        // Tests that start detached executions bring a place of their own.
+        // Tests that start detached executions set a directory of their own.
         detached: DetachedSettings::in_dir("/nowhere/executions".into()),
     }
 }
@@ -42,7 +42,7 @@ pub fn with_pool(count: u32) -> EngineSettings {
     EngineSettings { pool, ..settings() }
 }
 
-/// One that nothing happens to by itself.
+/// A sandbox without an idle timeout and with a long lifetime.
 pub fn config() -> SandboxConfig {
     SandboxConfig {
         image: IMAGE.to_owned(),
@@ -87,7 +87,7 @@ impl Harness {
         Self::over(FakeDriver::new(), MemoryStore::new(), settings, START).await
     }
 
-    /// On what another one left.
+    /// Opens an engine on the host and store of another one.
     pub async fn over(
         driver: FakeDriver,
         store: MemoryStore,
@@ -139,7 +139,7 @@ impl Harness {
         self.engine.sandbox("test", id).execute(request).await?.collect(1 << 20).await
     }
 
-    /// What a command prints, which has to succeed.
+    /// The output of a command, which must succeed.
     pub async fn output(&self, id: &SandboxId, text: &str) -> String {
         let result = self.run(id, text).await.unwrap();
         assert_eq!(result.exit_code, Some(0), "{text:?}: {result:?}");
@@ -154,7 +154,7 @@ impl Harness {
         }
     }
 
-    /// Why a sandbox is not there.
+    /// When and why a sandbox was terminated.
     pub async fn ended(&self, id: &SandboxId) -> (TimeMs, String) {
         match self.engine.sandbox("test", id).status().await {
             Err(EngineError::NotFound { terminated: Some(why) }) => why,
@@ -166,7 +166,7 @@ impl Harness {
         self.store.events(id, 0, store::MAX_PAGE).await.unwrap()
     }
 
-    /// Those of its own life.
+    /// The events of the sandbox's lifecycle.
     pub async fn life(&self, id: &SandboxId) -> Vec<store::Event> {
         self.events(id).await.into_iter().filter(|event| event.kind.starts_with("sandbox.")).collect()
     }
@@ -176,8 +176,10 @@ impl Harness {
     }
 
     pub fn fail_next_commit(&self) {
-        self.store
-            .fail_next_commit(StoreError::Failed { step: "commit", reason: "a test wants it so".to_owned() });
+        self.store.fail_next_commit(StoreError::Failed {
+            step: "commit",
+            reason: "made to fail by a test".to_owned(),
+        });
     }
 
     pub fn used(&self) -> (u64, u64, u64) {
@@ -185,8 +187,8 @@ impl Harness {
         (used.cpu, used.memory_mb, used.disk_mb)
     }
 
-    /// Ends every sandbox there is and looks whether anything is left.
-    pub async fn is_clean(&self) {
+    /// Terminates all sandboxes and checks that nothing is left.
+    pub async fn assert_clean(&self) {
         for record in self.store.living().await.unwrap() {
             self.engine.sandbox(&record.account, &record.id).terminate("test").await.unwrap();
         }
@@ -199,7 +201,7 @@ impl Harness {
     }
 }
 
-/// What one daemon does before it dies, and another that takes over.
+/// Runs one daemon until it crashes, then another one on the same host and store.
 pub fn two_daemons<T>(
     first: (EngineSettings, impl AsyncFnOnce(&Harness) -> T),
     second: (EngineSettings, impl AsyncFnOnce(&Harness, T)),
@@ -217,7 +219,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-/// Lets everything come to rest that needs no time, or next to none.
+/// Lets all tasks run until they wait for time to pass.
 pub async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::harness::{Harness, MINUTE, command, config, pass, settings, settle};
 
-/// Agents that never get a sandbox made.
+/// Agents with which no create succeeds.
 const AT_ONCE: [AgentMode; 6] = [
     AgentMode::Silent,
     AgentMode::Garbage { after: 0 },
@@ -17,7 +17,7 @@ const AT_ONCE: [AgentMode; 6] = [
     AgentMode::Slow(Duration::from_secs(20)),
 ];
 
-/// Agents that welcome and then go wrong.
+/// Agents that answer the handshake and then fail.
 const LATER: [AgentMode; 13] = [
     AgentMode::Silent,
     AgentMode::Deaf,
@@ -35,7 +35,7 @@ const LATER: [AgentMode; 13] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_greet_properly_leaves_no_sandbox() {
+async fn an_agent_with_a_wrong_handshake_leaves_no_sandbox() {
     for manner in AT_ONCE {
         let harness = Harness::new(settings()).await;
         harness.driver.set_agent_mode(manner);
@@ -48,12 +48,12 @@ async fn an_agent_that_does_not_greet_properly_leaves_no_sandbox() {
             begin.elapsed()
         );
         assert_eq!(harness.driver.traces(), Default::default(), "{manner:?}");
-        harness.is_clean().await;
+        harness.assert_clean().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_do_as_told_leaves_no_sandbox() {
+async fn an_agent_that_fails_the_setup_leaves_no_sandbox() {
     for manner in
         [AgentMode::Deaf, AgentMode::Wrong, AgentMode::Garbage { after: 1 }, AgentMode::HangUp { after: 1 }]
     {
@@ -62,12 +62,12 @@ async fn an_agent_that_does_not_do_as_told_leaves_no_sandbox() {
         let elsewhere = api::SandboxConfig { workdir: "/else/where".to_owned(), ..config() };
         let error = harness.create_with(elsewhere).await.unwrap_err();
         assert!(matches!(error, EngineError::Agent(_)), "{manner:?}: {error:?}");
-        harness.is_clean().await;
+        harness.assert_clean().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_an_agent_does_callers_get_an_answer_and_the_sandbox_can_be_ended() {
+async fn callers_get_an_answer_from_every_hostile_agent() {
     for manner in LATER {
         let harness = Harness::new(settings()).await;
         let id = harness.create().await;
@@ -90,8 +90,8 @@ async fn whatever_an_agent_does_callers_get_an_answer_and_the_sandbox_can_be_end
                 begin.elapsed()
             );
         }
-        // An honest one after it is reached again.
-        harness.driver.set_agent_mode_of(&id, AgentMode::Honest);
+        // A correct agent after it is connected again.
+        harness.driver.set_agent_mode_of(&id, AgentMode::Correct);
         harness.driver.hang_up(&id);
         pass(3000).await;
         assert_eq!(harness.output(&id, "echo back").await, "back\n", "{manner:?}");
@@ -100,21 +100,21 @@ async fn whatever_an_agent_does_callers_get_an_answer_and_the_sandbox_can_be_end
         settle().await;
         harness.engine.sandbox("test", &id).pause().await.unwrap();
         harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
-        harness.is_clean().await;
+        harness.assert_clean().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_for_others_mean_nothing() {
+async fn replies_to_unknown_operations_are_ignored() {
     let harness = Harness::new(settings()).await;
     harness.driver.set_agent_mode(AgentMode::Stranger);
     let id = harness.create().await;
     assert_eq!(harness.output(&id, "echo mine").await, "mine\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_comes_back_from_every_hostile_command() {
+async fn every_hostile_command_frees_its_slot() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     for manner in [AgentMode::Deaf, AgentMode::OverCredit, AgentMode::Wrong, AgentMode::Silent] {
@@ -125,18 +125,18 @@ async fn a_place_comes_back_from_every_hostile_command() {
             harness.run(&id, "true").await.unwrap_err();
         }
     }
-    harness.driver.set_agent_mode_of(&id, AgentMode::Honest);
+    harness.driver.set_agent_mode_of(&id, AgentMode::Correct);
     harness.driver.hang_up(&id);
     pass(3000).await;
     let three = [0; 3].map(|_| harness.run(&id, "sleep 1"));
     for result in futures_util::future::join_all(three).await {
         assert_eq!(result.unwrap().exit_code, Some(0));
     }
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_that_end_leave_a_sandbox_on_its_disk() {
+async fn a_sandbox_whose_processes_end_keeps_its_disk() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     harness.output(&id, "echo kept > file").await;
@@ -149,22 +149,22 @@ async fn processes_that_end_leave_a_sandbox_on_its_disk() {
     assert_eq!(harness.used(), (2, 2048, 5120));
     let resumed = harness.life(&id).await.pop().unwrap();
     assert!(resumed.data["note"].is_string(), "{resumed:?}");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_that_end_when_nobody_is_linked_are_missed_at_the_next_request() {
+async fn the_next_request_notices_processes_that_ended_without_a_link() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
-    // Hung up twice at once: from then on it is called back by requests only.
+    // Two link losses in a row: from now on only requests open the link.
     harness.driver.set_agent_mode_of(&id, AgentMode::HangUp { after: 1 });
     harness.driver.hang_up(&id);
     pass(5000).await;
     harness.driver.crash(&id);
     pass(5000).await;
-    // The first may hear of it; the second finds it paused and wakes it.
+    // The first request may fail; the second one finds the sandbox paused and resumes it.
     let _ = harness.run(&id, "true").await;
     assert_eq!(harness.output(&id, "echo again").await, "again\n");
     assert!(harness.kinds(&id).await.contains(&"sandbox.error".to_owned()));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }

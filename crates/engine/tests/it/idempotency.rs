@@ -1,4 +1,4 @@
-//! Answers kept under an idempotency key, in one commit with what they speak of.
+//! Idempotency records of creates, committed with the sandbox.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn is_kept_already(result: &Result<engine::Status, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn record_events_and_answer_are_one_commit() {
+async fn record_events_and_idempotency_record_are_one_commit() {
     for harness in [Harness::new(settings()).await, Harness::new(with_pool(1)).await] {
         pass(1000).await;
         let before = harness.store.commits();
@@ -57,7 +57,7 @@ async fn record_events_and_answer_are_one_commit() {
         };
         assert_eq!(kept(&harness, "a").await, Some(answer));
         assert_eq!(harness.kinds(&record.id).await, ["sandbox.created", "sandbox.started"]);
-        // It outlives its sandbox.
+        // The record outlives its sandbox.
         harness.engine.sandbox("test", &record.id).terminate("request").await.unwrap();
         assert!(kept(&harness, "a").await.is_some());
         harness.engine.shutdown().await;
@@ -65,7 +65,7 @@ async fn record_events_and_answer_are_one_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_that_fails_keeps_no_answer() {
+async fn a_failed_create_stores_no_response() {
     let harness = Harness::new(settings()).await;
     for verb in [DriverOp::Create, DriverOp::Start, DriverOp::Connect] {
         for fault in [Fault::Before, Fault::After] {
@@ -77,13 +77,13 @@ async fn a_create_that_fails_keeps_no_answer() {
     harness.fail_next_commit();
     create(&harness, "a").await.unwrap_err();
     assert_eq!((kept(&harness, "a").await, harness.driver.traces()), (None, Default::default()));
-    // Nor is the key used up.
+    // The key can be used again.
     create(&harness, "a").await.unwrap();
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_create_under_a_key_leaves_nothing_behind() {
+async fn a_second_create_with_the_same_key_leaves_nothing() {
     let harness = Harness::new(settings()).await;
     let first = create(&harness, "a").await.unwrap().record.id.clone();
     let commits = harness.store.commits();
@@ -91,7 +91,7 @@ async fn a_second_create_under_a_key_leaves_nothing_behind() {
     assert!(is_kept_already(&second), "{second:?}");
     assert_eq!(harness.driver.traces().into_keys().collect::<Vec<_>>(), [first]);
     assert_eq!((harness.used(), harness.engine.living()), ((2, 2048, 5120), 1));
-    // It is no failed start either, of which an event would tell.
+    // It is not counted as a failed start and has no event.
     assert_eq!((harness.store.commits(), harness.engine.metrics().counts.create_failed), (commits, 0));
     // Another key, endpoint or account is another request.
     create(&harness, "b").await.unwrap();
@@ -99,11 +99,11 @@ async fn a_second_create_under_a_key_leaves_nothing_behind() {
     let elsewhere =
         PendingIdempotencyRecord { endpoint: "POST /v1/other".to_owned(), ..remember("a").unwrap() };
     harness.engine.create("test", config(), template(), Some(elsewhere)).await.unwrap();
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_at_once_make_one() {
+async fn ten_concurrent_creates_with_one_key_create_one_sandbox() {
     for settings in [settings(), with_pool(3)] {
         let harness = Harness::new(settings).await;
         pass(1000).await;
@@ -121,7 +121,7 @@ async fn ten_at_once_make_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_time_is_over_makes_another_sandbox() {
+async fn an_expired_key_creates_another_sandbox() {
     let harness = Harness::new(settings()).await;
     let first = create(&harness, "a").await.unwrap().record.id.clone();
     pass(DAY - 1000).await;
@@ -131,11 +131,11 @@ async fn a_key_whose_time_is_over_makes_another_sandbox() {
     let second = harness.engine.create("test", config(), template(), Some(again)).await.unwrap();
     assert_ne!(second.record.id, first);
     assert_eq!(kept(&harness, "a").await.unwrap().content, respond(&second.record).1);
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_whose_caller_went_away_keeps_its_answer() {
+async fn a_create_with_a_cancelled_caller_stores_its_response() {
     let harness = Harness::new(settings()).await;
     let held = harness.store.hold_commits();
     let caller = create(&harness, "a");
@@ -146,22 +146,22 @@ async fn a_create_whose_caller_went_away_keeps_its_answer() {
     let [record] = harness.store.living().await.unwrap().try_into().unwrap();
     assert_eq!(kept(&harness, "a").await.unwrap().content, respond(&record).1);
     assert!(is_kept_already(&create(&harness, "a").await));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-/// What a death in the midst of a create left.
+/// What a crash during a create left.
 #[derive(Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
     Both,
 }
 
-/// The daemon dies in the step on its host after so many, or while its commit waits for the disk; another takes over and gets
-/// the same request again.
+/// The daemon crashes in the step after `steps` on the host, or while its commit waits for the disk. The next daemon gets the
+/// same request again.
 fn dies(steps: usize, fault: Fault, in_commit: bool) -> Left {
     let (driver, store) = (FakeDriver::new(), MemoryStore::new());
     driver.crash_after(steps, fault);
@@ -191,13 +191,13 @@ fn dies(steps: usize, fault: Fault, in_commit: bool) -> Left {
         let again = create(&harness, "a").await;
         assert_eq!(is_kept_already(&again), left == Left::Both, "{again:?} after {steps} steps");
         assert_eq!(harness.store.living().await.unwrap().len(), 1);
-        harness.is_clean().await;
+        harness.assert_clean().await;
         left
     })
 }
 
 #[test]
-fn whenever_the_daemon_dies_there_is_never_a_sandbox_without_its_answer_nor_two() {
+fn a_crash_leaves_no_sandbox_without_its_response() {
     for fault in [Fault::Before, Fault::After] {
         let steps = (0..100).find(|steps| dies(*steps, fault, false) == Left::Both).unwrap();
         assert!(steps >= 3, "only {steps} steps were tried");
@@ -205,9 +205,9 @@ fn whenever_the_daemon_dies_there_is_never_a_sandbox_without_its_answer_nor_two(
     }
 }
 
-/// Over the store of the service: who was answered finds what it was told in the list, at once.
+/// On the service's store: the list has the sandbox as soon as the create returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_after_an_answer_shows_what_it_said() {
+async fn a_list_after_a_create_shows_the_sandbox() {
     let directory = tempfile::tempdir().unwrap();
     let sqlite = Arc::new(store::SqliteStore::open(directory.path().join("s.db")).unwrap());
     let parts = engine::Parts {

@@ -1,4 +1,4 @@
-//! A random walk over the life of a few sandboxes, next to a model that knows only the rules.
+//! Random operations on a few sandboxes, compared with a model of the rules.
 
 use std::collections::BTreeMap;
 
@@ -42,19 +42,19 @@ fn act() -> impl Strategy<Value = Act> {
     })
 }
 
-/// What the rules say of one sandbox. All acts fall on whole minutes, give or take what they take themselves.
+/// The expected state of one sandbox. All operations happen at whole minutes, plus their own duration.
 #[derive(Debug, Clone)]
 struct Model {
     cpu: u32,
     state: SandboxState,
     processes: bool,
-    /// Whether the engine would hear of their end: not over a link that broke while they were frozen.
+    /// Whether the engine notices their end: not over a link that broke while they were frozen.
     linked: bool,
-    /// Whether their memory counts as used.
+    /// Whether their memory is reserved.
     held: bool,
     ran_ms: u64,
     quiet_ms: u64,
-    /// `u64::MAX` never pauses it.
+    /// `u64::MAX` for no idle timeout.
     idle_ms: u64,
     life_ms: u64,
 }
@@ -127,7 +127,7 @@ impl Walk {
                     model.processes = false;
                     model.held &= !model.linked;
                     model.state = SandboxState::Paused;
-                    // Longer than what makes two losses in a row a pattern.
+                    // Longer than the backoff after two link losses.
                     self.pass(1).await;
                 }
             }
@@ -156,7 +156,7 @@ impl Walk {
         if commit_fails && self.fits(cpu) {
             self.harness.fail_next_commit();
         }
-        // Off the whole minutes, and so that no sum of runs comes near both: what acts take themselves changes no answer.
+        // Not at whole minutes, so that the duration of operations does not change the result.
         let life_ms = life_min * MINUTE - 7 * SECOND;
         let idle_ms = if idle_min == 0 { u64::MAX } else { idle_min * MINUTE - 20 * SECOND };
         let config = SandboxConfig {
@@ -203,7 +203,7 @@ impl Walk {
             }
             Err(EngineError::Store(_)) => {
                 assert!(suits && commit_fails);
-                // A request all the same.
+                // Counts as a request.
                 self.models.get_mut(&id).unwrap().quiet_ms = 0;
             }
             Err(error) => refused(&model, suits, &error),
@@ -224,7 +224,7 @@ impl Walk {
             Err(EngineError::NoCapacity(_)) => assert!(suits && !self.fits(model.cpu)),
             Err(EngineError::Store(_)) => {
                 assert!(suits && commit_fails);
-                // Found on the way.
+                // Noticed by the operation.
                 self.models.get_mut(&id).unwrap().held &= model.processes;
             }
             Err(error) => {
@@ -269,7 +269,7 @@ impl Walk {
         }
     }
 
-    /// The engine, its records and the wall all say what the model says.
+    /// Checks that the engine, its records and the backend agree with the model.
     async fn agrees(&self) {
         let traces = self.harness.driver.traces();
         for (id, model) in &self.models {
@@ -290,7 +290,7 @@ impl Walk {
     }
 }
 
-/// Refused for its state, or because it is over; and rightly so.
+/// Checks that a refusal is correct for the state of the sandbox.
 fn refused(model: &Model, suits: bool, error: &EngineError) {
     assert!(!suits, "{error:?} of {model:?}");
     match error {
@@ -311,7 +311,7 @@ fn walk(acts: &[Act]) {
             walk.step(act, false).await;
             walk.agrees().await;
         }
-        walk.harness.is_clean().await;
+        walk.harness.assert_clean().await;
     });
 }
 

@@ -1,4 +1,4 @@
-//! The network of sandboxes: in which order it comes and goes, and what is left when one of its steps fails.
+//! The network of sandboxes: the order of its steps, and the state after each failed step.
 
 pub mod fake;
 
@@ -40,14 +40,14 @@ fn shown(harness: &Harness, status: &engine::Status) -> EgressPolicy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_comes_with_the_processes_and_goes_after_them() {
+async fn the_network_is_connected_with_the_processes_and_removed_after_them() {
     let harness = Harness::new(settings()).await;
     let id = harness.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
     assert_eq!(harness.network.policy(&id), Some(strict(&["a.example"])));
     let mut calls = vec![(Step::Plug, Some(DriverOp::Start)), (Step::Apply, Some(DriverOp::Connect))];
     assert_eq!(harness.network.calls_of(&id), calls);
 
-    // A pause needs nothing of the network.
+    // A pause does not change the network.
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     harness.engine.sandbox("test", &id).resume().await.unwrap();
     assert_eq!(harness.network.calls_of(&id), calls);
@@ -65,11 +65,11 @@ async fn it_comes_with_the_processes_and_goes_after_them() {
     settle().await;
     calls.push((Step::Unplug, Some(DriverOp::Destroy)));
     assert_eq!(harness.network.calls_of(&id), calls);
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_of_the_pool_is_connected_and_has_no_policy_before_it_belongs_to_somebody() {
+async fn a_warm_sandbox_is_connected_without_a_policy() {
     let harness = Harness::new(with_pool(1)).await;
     pass(100).await;
     assert_eq!((harness.network.links().len(), harness.network.policies()), (1, 0));
@@ -102,16 +102,16 @@ async fn a_create_whose_network_fails_leaves_nothing() {
             );
         }
     }
-    // A step after it fails, and takes the network with it.
+    // A later step fails, and the network is removed.
     let harness = Harness::new(settings()).await;
     harness.fail_next_commit();
     harness.create_with(config()).await.unwrap_err();
     assert_eq!((harness.network.links(), harness.network.policies()), (vec![], 0));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_comes_back_only_with_its_network() {
+async fn a_slot_is_released_only_with_its_network() {
     let one = engine::EngineSettings { slots: 1, ..settings() };
     let harness = Harness::new(one.clone()).await;
     let id = harness.create().await;
@@ -122,11 +122,11 @@ async fn a_slot_comes_back_only_with_its_network() {
     assert!(matches!(harness.create_with(config()).await, Err(EngineError::NoSlot(1))));
     pass(20 * SECOND).await;
     harness.create().await;
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[test]
-fn the_network_of_what_belongs_to_nobody_is_left_to_the_next_start() {
+fn the_next_start_removes_networks_without_a_sandbox() {
     let one = engine::EngineSettings { slots: 1, ..settings() };
     let first = async |harness: &Harness| {
         harness.driver.fail_next(DriverOp::Connect, Fault::Before);
@@ -138,13 +138,13 @@ fn the_network_of_what_belongs_to_nobody_is_left_to_the_next_start() {
     let second = async |harness: &Harness, ()| {
         assert_eq!(harness.network.links(), []);
         harness.create().await;
-        harness.is_clean().await;
+        harness.assert_clean().await;
     };
     two_daemons((one.clone(), first), (one, second));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_on_the_disk_whose_network_fails_is_taken_back() {
+async fn a_start_on_the_disk_whose_network_fails_is_undone() {
     for step in [Step::Plug, Step::Apply] {
         for fault in [Fault::Before, Fault::After] {
             let harness = Harness::new(settings()).await;
@@ -161,13 +161,13 @@ async fn a_start_on_the_disk_whose_network_fails_is_taken_back() {
             );
             harness.engine.sandbox("test", &id).resume().await.unwrap();
             assert_eq!(harness.network.policies(), 1);
-            harness.is_clean().await;
+            harness.assert_clean().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_in_force_recorded_and_told() {
+async fn a_change_is_enforced_recorded_and_reported() {
     let harness = Harness::new(settings()).await;
     let id = harness.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
     let changed = harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap();
@@ -176,12 +176,12 @@ async fn a_change_is_in_force_recorded_and_told() {
     assert_eq!(event.kind, "network.changed");
     assert_eq!(event.data, serde_json::json!({"egress": {"allow": ["b.example"], "default": "deny"}}));
 
-    // What changes nothing is no event.
+    // A change without effect has no event.
     harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap();
     harness.engine.sandbox("test", &id).change_network(NetworkChange::default()).await.unwrap();
     assert_eq!(harness.kinds(&id).await.iter().filter(|kind| *kind == "network.changed").count(), 1);
 
-    // A paused one stays paused, and one without processes gets its policy with them.
+    // A paused sandbox stays paused. A sandbox without processes gets the policy at its next start.
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     let changed = harness.engine.sandbox("test", &id).change_network(allow(&["c.example"])).await.unwrap();
     assert_eq!((shown(&harness, &changed), changed.state()), (strict(&["c.example"]), SandboxState::Paused));
@@ -203,11 +203,11 @@ async fn a_change_is_in_force_recorded_and_told() {
         let refused = harness.engine.sandbox(account, &id).change_network(allow(&[])).await;
         assert!(matches!(refused, Err(EngineError::NotFound { .. })), "{refused:?}");
     }
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_fails_leaves_the_old_policy_in_force_and_shown() {
+async fn a_failed_change_keeps_the_old_policy() {
     let harness = Harness::new(settings()).await;
     let old = strict(&["a.example"]);
     let id = harness.create_with(with_policy(old.clone())).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_change_that_fails_leaves_the_old_policy_in_force_and_shown() {
     assert!(matches!(error, EngineError::Store(_)), "{error:?}");
     assert_eq!(shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
 
-    // Even where it cannot be put back at once it is soon.
+    // If the old policy cannot be enforced at once, the actor retries.
     harness.network.fail_next(Step::Apply, Fault::After);
     for _ in 0..3 {
         harness.network.fail_next(Step::Apply, Fault::Before);
@@ -237,26 +237,26 @@ async fn a_change_that_fails_leaves_the_old_policy_in_force_and_shown() {
     pass(5 * SECOND).await;
     assert_eq!(shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
     assert_eq!(harness.kinds(&id).await, ["sandbox.created", "sandbox.started"]);
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_keeps_a_sandbox_awake() {
+async fn a_change_counts_as_activity() {
     let harness = Harness::new(settings()).await;
     let id = harness.create_with(SandboxConfig { idle_timeout_ms: MINUTE, ..config() }).await.unwrap();
     pass(50 * SECOND).await;
     harness.engine.sandbox("test", &id).change_network(NetworkChange::default()).await.unwrap();
     pass(50 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
-    // Looking at it does not.
+    // Reading it does not.
     harness.engine.sandbox("test", &id).network().await.unwrap();
     pass(20 * SECOND).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[test]
-fn a_start_puts_every_recorded_policy_in_force_and_removes_the_rest() {
+fn a_start_enforces_recorded_policies_and_removes_all_others() {
     two_daemons((with_pool(1), two_and_a_member), (settings(), finds_the_two));
 }
 
@@ -276,7 +276,7 @@ async fn finds_the_two(harness: &Harness, [one, other]: [SandboxId; 2]) {
     assert_eq!((harness.recovered.orphans, harness.network.links()), (1, living));
     assert_eq!(harness.network.policy(&one), Some(strict(&["a.example"])));
     assert_eq!(harness.network.policy(&other), Some(strict(&["b.example"])));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 fn refusal(sandbox: &SandboxId, port: u16) -> Refusal {
@@ -286,7 +286,7 @@ fn refusal(sandbox: &SandboxId, port: u16) -> Refusal {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_told_and_never_without_end() {
+async fn refusals_are_recorded_within_a_limit() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let stranger = "sb_aaaaaaaaaaaa".parse().unwrap();
@@ -304,7 +304,7 @@ async fn what_is_refused_is_told_and_never_without_end() {
     for port in 0..1000 {
         harness.refusals.send(refusal(&id, port)).await.unwrap();
     }
-    // No flood of one reason hides another.
+    // A flood for one reason does not suppress another reason.
     let mut other = refusal(&id, 80);
     other.reason = Reason::ClosedAddress;
     harness.refusals.send(other).await.unwrap();
@@ -315,7 +315,7 @@ async fn what_is_refused_is_told_and_never_without_end() {
     };
     assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (30, 1));
     pass(MINUTE).await;
-    // Without another refusal that would end the minute.
+    // Without another refusal after the minute.
     let rest = harness.events(&id).await.pop().unwrap();
     let message = format!("{}; 971 more like it, not listed one by one", Reason::NotAllowed);
     assert_eq!(
@@ -329,5 +329,5 @@ async fn what_is_refused_is_told_and_never_without_end() {
     let counted = [("closed-address", 2), ("not-allowed", 2 * 1003)];
     assert_eq!(harness.engine.metrics().network_refusals, counted);
     assert!(harness.store.events(&stranger, 0, 10).await.unwrap().is_empty());
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }

@@ -8,7 +8,7 @@ use rules::Capacity;
 use crate::harness::{Harness, SIZE, config, pass, with_pool};
 
 #[tokio::test(start_paused = true)]
-async fn fifty_creates_at_once_get_fifty_sandboxes_and_the_pool_fills_again() {
+async fn fifty_concurrent_creates_succeed_and_the_pool_is_refilled() {
     let harness = Harness::new(EngineSettings { slots: 100, capacity: wide(), ..with_pool(20) }).await;
     pass(1000).await;
     assert_eq!(harness.engine.pool()[0].ready, 20);
@@ -27,20 +27,20 @@ fn wide() -> Capacity {
     Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 10_000_000 }
 }
 
-/// Room for so many sandboxes of the usual size.
+/// Capacity for `count` sandboxes of the usual size.
 fn room(count: u64) -> Capacity {
     Capacity { cpu: 2 * count, memory_mb: 2048 * count, disk_mb: 5120 * count }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_gives_way_to_what_is_wanted_now() {
+async fn warm_sandboxes_are_evicted_for_a_create() {
     let harness = Harness::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
     pass(1000).await;
     assert_eq!(harness.used(), (6, 3 * 2048, 3 * 5120));
-    // Another disk than the pool's: nothing there fits, and everything there is in the way.
+    // Another disk size than the pool: no warm sandbox matches, and all are evicted.
     let large = Resources { disk_mb: 2 * 5120, ..SIZE };
     harness.create_with(SandboxConfig { resources: large, ..config() }).await.unwrap();
-    // One that fits but has to grow needs room too.
+    // A warm sandbox that has to grow needs capacity as well.
     let wide = Resources { cpu: 4, ..SIZE };
     let error = harness.create_with(SandboxConfig { resources: wide, ..config() }).await;
     assert!(error.is_ok(), "{error:?}");
@@ -50,7 +50,7 @@ async fn a_pool_gives_way_to_what_is_wanted_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_being_made_for_the_pool_gives_way_when_it_is_there() {
+async fn sandboxes_in_provisioning_are_evicted_when_ready() {
     let harness = Harness::new(EngineSettings { capacity: room(1), ..with_pool(1) }).await;
     let held = harness.driver.hold(DriverOp::Start);
     pass(1000).await;
@@ -64,7 +64,7 @@ async fn what_is_being_made_for_the_pool_gives_way_when_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resume_that_cannot_fit_says_so_whatever_the_pool_does() {
+async fn a_resume_without_capacity_is_refused() {
     let capacity = Capacity { cpu: 6, ..wide() };
     let harness = Harness::new(EngineSettings { capacity, ..with_pool(1) }).await;
     let of = |cpu| SandboxConfig { resources: Resources { cpu, ..SIZE }, ..config() };
@@ -80,7 +80,7 @@ async fn a_resume_that_cannot_fit_says_so_whatever_the_pool_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_takes_the_size_it_is_wanted_in() {
+async fn a_warm_sandbox_is_resized() {
     let harness = Harness::new(with_pool(1)).await;
     pass(1000).await;
     let wanted = Resources { cpu: 4, memory_mb: 8192, ..SIZE };
@@ -110,7 +110,7 @@ async fn a_refused_create_costs_the_pool_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_member_is_not_handed_out() {
+async fn a_dead_warm_sandbox_is_discarded() {
     let harness = Harness::new(with_pool(2)).await;
     pass(1000).await;
     let members: Vec<_> = harness.driver.traces().into_keys().collect();
@@ -127,7 +127,7 @@ async fn a_dead_member_is_not_handed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_cannot_be_filled_is_tried_again_and_later_each_time() {
+async fn a_failed_refill_backs_off() {
     let harness = Harness::new(with_pool(0)).await;
     drop(harness);
     let driver = driver::fake::FakeDriver::new();
@@ -149,7 +149,7 @@ async fn a_pool_that_cannot_be_filled_is_tried_again_and_later_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_gives_way_to_one_of_its_own_that_has_to_grow() {
+async fn warm_sandboxes_are_evicted_for_a_resize() {
     let harness = Harness::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
     pass(1000).await;
     let wide = Resources { cpu: 4, memory_mb: 4096, ..SIZE };

@@ -1,4 +1,4 @@
-//! Exposed ports: what is kept of them, what ends them, and who is let in.
+//! Exposed ports: their records, their ends, and connections to them.
 
 use api::{IngressPolicy, PortVisibility, SandboxConfig, SandboxState};
 use engine::EngineError;
@@ -22,7 +22,7 @@ fn numbers(ports: &[store::ExposedPort]) -> Vec<u16> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn they_are_kept_in_order_and_each_exposure_is_another() {
+async fn ports_are_sorted_and_each_exposure_is_distinct() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     let first = harness.engine.sandbox("test", &id).expose(order(8080), None).await.unwrap();
@@ -40,18 +40,18 @@ async fn they_are_kept_in_order_and_each_exposure_is_another() {
     let ports =
         harness.kinds(&id).await.into_iter().filter(|kind| kind.starts_with("port.")).collect::<Vec<_>>();
     assert_eq!(ports, ["port.exposed", "port.exposed", "port.exposed", "port.closed"]);
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exposure_ends_when_it_is_closed_or_made_anew_or_its_sandbox_ends() {
+async fn an_exposure_ends_with_a_close_a_new_exposure_or_the_sandbox() {
     let harness = Harness::new(settings()).await;
     for end in 0..4 {
         let id = harness.create().await;
         harness.engine.sandbox("test", &id).expose(order(80), None).await.unwrap();
         let exposure = harness.engine.exposure(&id, 80).unwrap();
         let over = tokio::spawn(exposure.over());
-        // What changes nothing about it does not end it.
+        // A change of another port does not end it.
         harness.engine.sandbox("test", &id).expose(order(81), None).await.unwrap();
         harness.engine.sandbox("test", &id).pause().await.unwrap();
         settle().await;
@@ -65,11 +65,11 @@ async fn an_exposure_ends_when_it_is_closed_or_made_anew_or_its_sandbox_ends() {
         settle().await;
         assert!(over.is_finished(), "{end}");
     }
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_and_a_bound_hold() {
+async fn exposures_respect_the_policy_and_the_limit() {
     let harness = Harness::new(settings()).await;
     let mut limited = config();
     limited.network.ingress = Some(IngressPolicy { allow_ports: vec![80, 81] });
@@ -82,7 +82,7 @@ async fn the_policy_and_a_bound_hold() {
     for port in [80, 81] {
         harness.engine.sandbox("test", &id).expose(order(port), None).await.unwrap();
     }
-    // Where the change cannot be kept, nothing is closed.
+    // If the commit fails, no port is closed.
     harness.fail_next_commit();
     harness.engine.sandbox("test", &id).change_network(only(&[81])).await.unwrap_err();
     assert_eq!(numbers(&harness.engine.sandbox("test", &id).ports().await.unwrap()), [80, 81]);
@@ -101,18 +101,18 @@ async fn the_policy_and_a_bound_hold() {
     let refused = harness.engine.sandbox("test", &id).expose(order(9999), None).await;
     assert!(matches!(refused, Err(EngineError::Port(PortRefusal::TooMany { .. }))), "{refused:?}");
     harness.engine.sandbox("test", &id).expose(order(1), None).await.unwrap();
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn traffic_wakes_where_it_may() {
+async fn traffic_resumes_if_the_port_allows() {
     let harness = Harness::new(settings()).await;
     let id = harness.create_with(SandboxConfig { idle_timeout_ms: 1000, ..config() }).await.unwrap();
     harness.engine.sandbox("test", &id).expose(order(80), None).await.unwrap();
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     let exposure = harness.engine.exposure(&id, 80).unwrap();
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    // Nothing listens in this one; it was woken to find out.
+    // No process listens on the port; the sandbox was resumed to connect.
     let refused = harness.engine.connect_port(&exposure).await.err().unwrap();
     assert!(matches!(refused, EngineError::PortUnreachable { .. }), "{refused:?}");
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
@@ -125,11 +125,11 @@ async fn traffic_wakes_where_it_may() {
     let refused = harness.engine.connect_port(&exposure).await.err().unwrap();
     assert!(matches!(refused, EngineError::Refused(Refusal::InvalidState { .. })), "{refused:?}");
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[test]
-fn they_outlive_the_daemon_and_go_with_the_sandbox() {
+fn ports_outlive_the_daemon_and_end_with_the_sandbox() {
     let first = async |harness: &Harness| {
         let (kept, gone) = (harness.create().await, harness.create().await);
         for id in [&kept, &gone] {
@@ -146,7 +146,7 @@ fn they_outlive_the_daemon_and_go_with_the_sandbox() {
             assert_eq!(harness.engine.exposure(&kept, 80).unwrap().port, port);
             assert!(port.exposed_at >= START && harness.engine.exposure(&gone, 80).is_err());
             assert_eq!(harness.store.get(&gone).await.unwrap().unwrap().ports, []);
-            harness.is_clean().await;
+            harness.assert_clean().await;
         }),
     );
 }

@@ -9,7 +9,7 @@ fn one_and_two() -> EngineSettings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_wait_in_their_order_and_one_too_many_is_refused() {
+async fn commands_wait_in_order_and_excess_ones_are_refused() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     let begin = tokio::time::Instant::now();
@@ -26,22 +26,22 @@ async fn commands_wait_in_their_order_and_one_too_many_is_refused() {
     assert_eq!((second.0.unwrap().exit_code, second.1), (Some(0), 30));
     assert_eq!((third.0.unwrap().exit_code, third.1), (Some(0), 60));
     assert!(matches!(fourth.0, Err(EngineError::TooManyExecutions(_))), "{fourth:?}");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_whose_time_is_over_in_the_queue_never_starts() {
+async fn a_command_that_times_out_in_the_queue_is_not_started() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     let short = api::ExecuteRequest { timeout_ms: 5 * SECOND, ..command("true") };
     let (long, short) = tokio::join!(harness.run(&id, "sleep 10"), harness.request(&id, short));
     assert_eq!(long.unwrap().exit_code, Some(0));
     assert!(matches!(short, Err(EngineError::NeverStarted(_))), "{short:?}");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gave_up_waiting_takes_no_place_in_the_queue() {
+async fn an_abandoned_command_leaves_the_queue() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     let running = harness.engine.sandbox("test", &id).execute(command("sleep 100")).await.unwrap();
@@ -52,7 +52,7 @@ async fn who_gave_up_waiting_takes_no_place_in_the_queue() {
     let (long, next) = tokio::join!(running.collect(10), harness.run(&id, "echo next"));
     assert_eq!(long.unwrap().exit_code, Some(0));
     assert_eq!(next.unwrap().stdout, "next\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,14 +69,14 @@ async fn a_queue_outlives_a_broken_link() {
         harness.driver.hang_up(&id);
     };
     let (running, waiting, ()) = tokio::join!(running, waiting, breaking);
-    // How the first ended is not known.
+    // The outcome of the first command is unknown.
     assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
     assert_eq!(waiting.unwrap().stdout, "waited\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_hears_of_the_sandboxes_end() {
+async fn queued_commands_end_with_the_sandbox() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     let ending = async {
@@ -88,11 +88,11 @@ async fn who_waits_hears_of_the_sandboxes_end() {
     assert_eq!(running.unwrap().signal.as_deref(), Some("SIGKILL"));
     assert!(matches!(waiting, Err(EngineError::NotFound { terminated: Some(_) })), "{waiting:?}");
     ending.unwrap();
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_while_it_is_paused_goes_on_after_the_resume() {
+async fn queued_commands_continue_after_a_resume() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     let turning = async {
@@ -105,10 +105,10 @@ async fn who_waits_while_it_is_paused_goes_on_after_the_resume() {
         tokio::join!(harness.run(&id, "sleep 5"), harness.run(&id, "echo waited"), turning);
     assert_eq!(running.unwrap().exit_code, Some(0));
     assert_eq!(waiting.unwrap().stdout, "waited\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
-/// The place becomes free while the sandbox is paused, because its command's client goes away then.
+/// The slot becomes free during the pause, because the client of its command goes away.
 async fn turn_while_paused(harness: &Harness, id: &api::SandboxId, waiting: api::ExecuteRequest) -> Turn {
     let running = harness.engine.sandbox("test", id).execute(command("sleep 200")).await.unwrap();
     let leaving = async {
@@ -123,30 +123,30 @@ async fn turn_while_paused(harness: &Harness, id: &api::SandboxId, waiting: api:
 type Turn = Result<api::ExecutionResult, EngineError>;
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_comes_while_it_is_paused_resumes_it() {
+async fn a_slot_that_is_freed_during_a_pause_resumes_the_sandbox() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     let turn = turn_while_paused(&harness, &id, command("echo turn")).await;
     assert_eq!(turn.unwrap().stdout, "turn\n");
     assert_eq!(harness.state(&id).await, Some(api::SandboxState::Running));
-    // Who forbids it is told what is in the way, and the place is free again.
+    // A command that forbids the resume is refused, and the slot is free again.
     let forbids = api::ExecuteRequest { auto_resume: false, ..command("true") };
     let turn = turn_while_paused(&harness, &id, forbids).await;
     assert!(matches!(turn, Err(EngineError::Refused(rules::Refusal::InvalidState { .. }))), "{turn:?}");
     assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
     assert_eq!(harness.output(&id, "echo free").await, "free\n");
-    // Nobody is resumed for who went away.
+    // The sandbox is not resumed for a caller that is gone.
     let short = api::ExecuteRequest { timeout_ms: 1500, ..command("true") };
     let turn = turn_while_paused(&harness, &id, short).await;
     assert!(matches!(turn, Err(EngineError::NeverStarted(_))), "{turn:?}");
     settle().await;
     assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
     assert_eq!(harness.output(&id, "echo free").await, "free\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_comes_after_the_processes_were_lost_starts_them_again() {
+async fn a_slot_that_is_freed_after_a_process_loss_starts_the_sandbox() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     harness.output(&id, "echo kept > file").await;
@@ -158,11 +158,11 @@ async fn a_turn_that_comes_after_the_processes_were_lost_starts_them_again() {
     let (running, waiting, ()) = tokio::join!(running, harness.run(&id, "cat file"), crashing);
     assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
     assert_eq!(waiting.unwrap().stdout, "kept\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_for_which_there_is_no_room_says_so_and_the_next_is_tried() {
+async fn a_queued_command_without_capacity_is_refused_and_the_next_is_tried() {
     let room = rules::Capacity { cpu: 2, memory_mb: 65_536, disk_mb: 65_536 };
     let harness = Harness::new(EngineSettings { capacity: room, ..one_and_two() }).await;
     let id = harness.create().await;
@@ -181,11 +181,11 @@ async fn a_turn_for_which_there_is_no_room_says_so_and_the_next_is_tried() {
     assert_eq!(harness.engine.metrics().counts.refused_capacity, 2);
     harness.engine.sandbox("test", &other).pause().await.unwrap();
     assert_eq!(harness.output(&id, "echo room").await, "room\n");
-    harness.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_nobody_and_says_what_it_is() {
+async fn a_shutdown_does_not_wait_for_commands() {
     let harness = Harness::new(one_and_two()).await;
     let id = harness.create().await;
     let execution = harness.engine.sandbox("test", &id).execute(command("sleep 200")).await.unwrap();
@@ -198,7 +198,7 @@ async fn a_shutdown_waits_for_nobody_and_says_what_it_is() {
     let (waiting, took) = tokio::join!(harness.run(&id, "true"), stopping);
     assert!(took < Duration::from_secs(5), "it took {took:?}");
     assert!(matches!(waiting, Err(EngineError::Stopping)), "{waiting:?}");
-    // A sandbox that lives on is not "not found".
+    // A sandbox that keeps running is not "not found".
     let error = harness.engine.sandbox("test", &id).status().await.unwrap_err();
     assert!(matches!(error, EngineError::Stopping), "{error:?}");
     assert_eq!(harness.driver.traces().len(), 1);

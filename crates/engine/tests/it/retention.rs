@@ -1,4 +1,4 @@
-//! What goes from the store when its time is over, and what the engine says of itself.
+//! Retention of terminated sandboxes and idempotency records, and metrics.
 
 use api::SandboxState;
 use engine::{EngineError, EngineSettings};
@@ -15,7 +15,7 @@ async fn listed(harness: &Harness) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn terminated_sandboxes_and_their_events_go_after_their_retention() {
+async fn terminated_sandboxes_and_their_events_are_deleted_after_their_retention() {
     let harness = Harness::new(EngineSettings { terminated_retention_ms: 3 * DAY, ..settings() }).await;
     let (living, first) = (harness.create().await, harness.create().await);
     harness.engine.sandbox("test", &first).terminate("request").await.unwrap();
@@ -31,15 +31,15 @@ async fn terminated_sandboxes_and_their_events_go_after_their_retention() {
     let error = harness.engine.sandbox("test", &first).status().await.unwrap_err();
     assert!(matches!(error, EngineError::NotFound { terminated: None }), "{error:?}");
     pass(DAY).await;
-    // However old, what lives stays, with its events.
+    // Live sandboxes and their events stay, whatever their age.
     assert_eq!((listed(&harness).await, harness.engine.metrics().counts.purged_sandboxes), (1, 2));
     assert_eq!(harness.kinds(&living).await, ["sandbox.created", "sandbox.started"]);
-    harness.is_clean().await;
+    harness.assert_clean().await;
     harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn retention_zero_keeps_them_for_ever_and_a_start_looks_at_once() {
+async fn a_retention_of_zero_keeps_them_and_a_start_purges() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
@@ -52,7 +52,7 @@ async fn retention_zero_keeps_them_for_ever_and_a_start_looks_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kept_answers_go_when_their_time_is_over() {
+async fn expired_idempotency_records_are_deleted() {
     let harness = Harness::new(settings()).await;
     let answer = store::Remembered {
         created_at: harness.clock.now(),
@@ -70,7 +70,7 @@ async fn kept_answers_go_when_their_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn facts_say_what_there_is_and_what_happened() {
+async fn metrics_report_current_numbers_and_totals() {
     let capacity = Capacity { cpu: 10, memory_mb: 65_536, disk_mb: 655_360 };
     let harness = Harness::new(EngineSettings {
         capacity,

@@ -1,7 +1,7 @@
-//! A place in a log, and reading on from it. Blocking; called by `reader` on threads that may wait.
+//! A position in a log, and reading from it. Blocking.
 //!
-//! It looks no further than it is state that the log reaches. A segment that was given up meanwhile is read to its end by who has it
-//! open; who does not goes on with the oldest that is there, and says so. So does who finds a part of it damaged.
+//! A cursor reads up to the published end of the log. A dropped segment that the cursor has open is read to its end. Otherwise the cursor
+//! continues with the oldest existing segment and reports the gap, as it does for a damaged part.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +16,7 @@ use rules::{OutputPosition, TimeMs};
 use super::entry::{self, Entry};
 use super::{Segment, add, path};
 
-/// What is read at once.
+/// The size of reads.
 const PIECE: u64 = 256 * 1024;
 
 /// A piece of output, or a gap.
@@ -29,16 +29,16 @@ pub enum LogPiece {
 pub struct Cursor {
     dir: PathBuf,
     open: Option<Open>,
-    /// What its reader has seen.
+    /// The position up to which the reader has all output.
     seen: OutputPosition,
 }
 
-/// The segment that is read.
+/// The open segment.
 struct Open {
     number: u64,
     file: File,
     offset: u64,
-    /// What was printed before the offset.
+    /// The position at the offset.
     at: OutputPosition,
 }
 
@@ -47,18 +47,18 @@ impl Cursor {
         Self { dir, open: None, seen }
     }
 
-    /// What is said of the rest where it cannot be read: nothing if there is none.
+    /// The gap up to `printed`, for output that cannot be read; `None` if there is none.
     pub fn rest_up_to(&self, printed: OutputPosition) -> Option<LogPiece> {
         let position = self.seen.max(printed);
         (position != self.seen).then_some(LogPiece::Dropped { position })
     }
 
-    /// Whether all is read, up to where the log reaches.
+    /// Whether everything up to `end` is read.
     pub fn is_at(&self, end: (u64, u64)) -> bool {
         self.open.as_ref().is_some_and(|open| (open.number, open.offset) >= end)
     }
 
-    /// Reads on, and answers what its reader has not seen; nothing at the end.
+    /// Reads the next output that the reader does not have; empty at the end.
     pub fn read(&mut self, segments: &[Segment], end: (u64, u64)) -> io::Result<VecDeque<LogPiece>> {
         let mut found = VecDeque::new();
         while found.is_empty() && !self.is_at(end) {
@@ -70,14 +70,14 @@ impl Cursor {
         Ok(found)
     }
 
-    /// Goes to the last segment before which nothing is that was not seen, or else to the first there is.
+    /// Opens the last segment that starts within the seen output, or else the oldest one.
     fn enter(&mut self, segments: &[Segment], found: &mut VecDeque<LogPiece>) -> io::Result<()> {
         let known =
             segments.iter().rev().find(|segment| self.seen.covers(segment.start)).or(segments.first());
         self.enter_from(segments, known.map_or(0, |known| known.number), found)
     }
 
-    /// Goes to the first segment with this number or a later one that is still there.
+    /// Opens the first existing segment with this number or a later one.
     fn enter_from(
         &mut self,
         segments: &[Segment],
@@ -92,7 +92,7 @@ impl Cursor {
         Err(io::Error::new(ErrorKind::NotFound, "the log of an execution is gone"))
     }
 
-    /// False where that segment is gone.
+    /// False if the segment was dropped.
     fn try_enter(
         &mut self,
         number: u64,
@@ -125,7 +125,7 @@ impl Cursor {
         let whole = self.take(&bytes[..read], &mut open.at, found);
         open.offset += whole as u64;
         if whole == 0 && open.number < log_end.0 {
-            // Nothing more comes in this one, at its end or where it is damaged. The next knows where it begins.
+            // The segment ends here or is damaged. The next one starts with its position.
             return self.enter_from(segments, open.number + 1, found);
         }
         if whole == 0 {
@@ -135,7 +135,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Takes whole entries; returns how many bytes they were.
+    /// Takes complete entries. Returns their size.
     fn take(&mut self, bytes: &[u8], at: &mut OutputPosition, found: &mut VecDeque<LogPiece>) -> usize {
         let mut rest = bytes;
         while let Some((entry, at_ms, length)) = entry::decode(rest) {

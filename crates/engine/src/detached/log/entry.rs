@@ -1,22 +1,22 @@
-//! The entries of an execution's log, as bytes and back. Pure.
+//! The encoding of log entries.
 //!
-//! An entry is a kind, a length, a time, a crc over all of it, and its payload. What does not add up is no entry: so the end of
-//! a log that a crash tore off is found.
+//! An entry has a kind, a length, a time, a CRC over all of it, and a payload. Bytes with a wrong CRC are no entry, which is how the end
+//! of a log that a crash tore off is found.
 
 use guest_proto::{Channel, TerminalSize};
 use rules::OutputPosition;
 
 use crate::detached::record::End;
 
-/// Bytes before the payload.
+/// The size of the header.
 pub const HEADER: usize = 17;
-/// Most bytes of a payload.
+/// The maximum size of a payload.
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 
-/// What is in a log.
+/// An entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry<'a> {
-    /// First of each segment: what was true before it.
+    /// The first entry of each segment: the state before it.
     Begin {
         position: OutputPosition,
         is_stdin_closed: bool,
@@ -26,7 +26,7 @@ pub enum Entry<'a> {
     StdinClosed,
     Resized(TerminalSize),
     Ended(End),
-    /// The event of its end is noted.
+    /// The end event is in the event journal.
     EndEventRecorded,
 }
 
@@ -38,7 +38,7 @@ const RESIZED: u8 = 5;
 const ENDED: u8 = 6;
 const END_EVENT_RECORDED: u8 = 7;
 
-/// Appends an entry.
+/// Appends an entry to `to`.
 pub fn encode(entry: &Entry<'_>, at_ms: u64, to: &mut Vec<u8>) {
     let start = to.len();
     to.resize(start + HEADER, 0);
@@ -60,7 +60,7 @@ pub fn encode(entry: &Entry<'_>, at_ms: u64, to: &mut Vec<u8>) {
             RESIZED
         }
         Entry::Ended(end) => {
-            // Plain data: it always has a text.
+            // Cannot fail: the type has only plain data.
             to.extend_from_slice(&serde_json::to_vec(end).unwrap_or_default());
             ENDED
         }
@@ -74,7 +74,7 @@ pub fn encode(entry: &Entry<'_>, at_ms: u64, to: &mut Vec<u8>) {
     to[start + 13..start + HEADER].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The first entry, its time and its whole length. `None` where the bytes begin with no whole one.
+/// The first entry with its time and its length. `None` if the bytes do not start with a complete entry.
 pub fn decode(bytes: &[u8]) -> Option<(Entry<'_>, u64, usize)> {
     let header = bytes.first_chunk::<HEADER>()?;
     let length = u32::from_le_bytes(*header[1..].first_chunk()?) as usize;
@@ -117,7 +117,7 @@ fn get_size(bytes: &[u8]) -> Option<TerminalSize> {
     TerminalSize::new(columns, u16::from_le_bytes(*bytes.get(2..)?.first_chunk()?))
 }
 
-/// CRC-32, the common one.
+/// CRC-32 (IEEE 802.3).
 fn crc32(parts: &[&[u8]]) -> u32 {
     let mut crc = !0u32;
     for byte in parts.iter().copied().flatten() {
@@ -149,12 +149,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_the_common_one() {
+    fn the_crc_matches_the_check_value() {
         assert_eq!(crc32(&[b"1234", b"56789"]), 0xcbf4_3926);
     }
 
     #[test]
-    fn entries_come_back() {
+    fn entries_survive_a_round_trip() {
         let end = End {
             is_lost: false,
             exit_code: Some(3),
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_damaged_is_no_entry(
+        fn damaged_entries_are_rejected(
             bytes in prop::collection::vec(any::<u8>(), 1..200), at: prop::sample::Index, flip in 1..=255u8,
         ) {
             let mut written = Vec::new();
@@ -198,7 +198,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_an_entry_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_can_be_decoded(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use driver::fake::Manner;
+use driver::fake::AgentMode;
 use serde_json::json;
 
 use super::world::{IMAGE, World, json_request};
@@ -81,7 +81,7 @@ async fn more_commands_than_places_are_told_to_come_back() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_answer_is_an_execution_error() {
     let world = World::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
-    world.driver.set_manner(Manner::Deaf);
+    world.driver.set_agent_mode(AgentMode::Deaf);
     let id = world.create().await;
     let failed = world.execute(&id, json!({"command": "true"})).await;
     assert_eq!((failed.status, failed.code()), (StatusCode::BAD_GATEWAY, "EXECUTION_ERROR"));
