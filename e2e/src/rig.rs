@@ -140,14 +140,14 @@ impl Rig {
 
     /// Runs a command to its end.
     pub async fn run(&self, id: &api::SandboxId, text: &str) -> Result<api::ExecutionResult> {
-        let execution = self.engine.execute("test", id, command(text)).await?;
+        let execution = self.engine.sandbox("test", id).execute(command(text)).await?;
         Ok(execution.collect(1 << 20).await?)
     }
 
     /// Runs a command that reads `stdin`, to its end.
     pub async fn feed(&self, id: &api::SandboxId, text: &str, stdin: &str) -> Result<api::ExecutionResult> {
         let request = ExecuteRequest { stdin: Some(stdin.to_owned()), ..command(text) };
-        let execution = self.engine.execute("test", id, request).await?;
+        let execution = self.engine.sandbox("test", id).execute(request).await?;
         Ok(execution.collect(1 << 20).await?)
     }
 

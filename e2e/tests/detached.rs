@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use api::SandboxId;
 use e2e::{Daemon, Expected, Place, Rig, RigOptions, Sweeper, settled, with_rig};
 use engine::{
-    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Followed, OutputReader, TerminalSize,
+    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent, OutputReader, TerminalSize,
 };
 use rules::OutputPosition;
 
@@ -32,7 +32,7 @@ fn on_terminal(command: &str) -> DetachedRequest {
 }
 
 async fn detach(rig: &Rig, id: &SandboxId, request: DetachedRequest) -> ExecutionId {
-    rig.engine.start_detached("test", id, request).await.unwrap().id
+    rig.engine.sandbox("test", id).start_detached(request).await.unwrap().id
 }
 
 /// All from a position to the end.
@@ -42,13 +42,13 @@ async fn read(
     execution: &ExecutionId,
     from: OutputPosition,
 ) -> (String, ExecutionStatus) {
-    let mut reader = rig.engine.follow("test", id, execution, from).await.unwrap();
+    let mut reader = rig.engine.sandbox("test", id).follow(execution, from).await.unwrap();
     let mut text = Vec::new();
     loop {
         match tokio::time::timeout(PATIENCE, reader.next()).await.unwrap().unwrap() {
-            Followed::Output { bytes, .. } => text.extend_from_slice(&bytes),
-            Followed::Dropped { position } => panic!("dropped up to {position}"),
-            Followed::Ended(status) => return (String::from_utf8(text).unwrap(), status),
+            OutputEvent::Output { bytes, .. } => text.extend_from_slice(&bytes),
+            OutputEvent::Dropped { position } => panic!("dropped up to {position}"),
+            OutputEvent::Ended(status) => return (String::from_utf8(text).unwrap(), status),
         }
     }
 }
@@ -58,7 +58,7 @@ async fn shown(reader: &mut OutputReader, wanted: &str) -> String {
     let mut text = String::new();
     while !text.contains(wanted) {
         match tokio::time::timeout(PATIENCE, reader.next()).await {
-            Ok(Ok(Followed::Output { bytes, .. })) => text.push_str(&String::from_utf8_lossy(&bytes)),
+            Ok(Ok(OutputEvent::Output { bytes, .. })) => text.push_str(&String::from_utf8_lossy(&bytes)),
             other => panic!("{wanted:?} was not shown behind {text:?}: {other:?}"),
         }
     }
@@ -85,12 +85,12 @@ async fn lives(rig: &Rig) {
     assert_eq!((text.as_str(), status.exit_code), ("24 80\r\nxterm-256color\r\nall\r\n", Some(5)));
 
     let terminal = detach(rig, &id, on_terminal("echo ready; exec sleep 6661")).await;
-    let mut attached = rig.engine.attach("test", &id, &terminal, beginning, true).await.unwrap();
+    let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await.unwrap();
     shown(&mut attached.output, "ready").await;
     drop(attached);
-    let status = rig.engine.cancel("test", &id, &terminal, true).await.unwrap();
+    let status = rig.engine.sandbox("test", &id).cancel(&terminal, true).await.unwrap();
     assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
-    rig.engine.terminate("test", &id, "test").await.unwrap();
+    rig.engine.sandbox("test", &id).terminate("test").await.unwrap();
 }
 
 /// A shell that somebody is at.
@@ -98,7 +98,7 @@ async fn a_shell_lives(rig: &Rig) {
     let id = rig.create().await.unwrap();
     let beginning = OutputPosition::default();
     let terminal = detach(rig, &id, on_terminal("")).await;
-    let mut attached = rig.engine.attach("test", &id, &terminal, beginning, true).await.unwrap();
+    let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await.unwrap();
     let input = attached.input();
     // What is typed before bash reads is not read by it everywhere: an old gVisor takes it for the end.
     shown(&mut attached.output, "# ").await;
@@ -118,20 +118,20 @@ async fn a_shell_lives(rig: &Rig) {
     shown(&mut attached.output, "kept yes\r\n").await;
 
     // The terminal is frozen with its sandbox, and goes on with it.
-    rig.engine.pause("test", &id).await.unwrap();
-    rig.engine.resume("test", &id).await.unwrap();
+    rig.engine.sandbox("test", &id).pause().await.unwrap();
+    rig.engine.sandbox("test", &id).resume().await.unwrap();
     input.write(b"echo again $kept\r").await.unwrap();
     shown(&mut attached.output, "again yes\r\n").await;
 
     // With all that runs on it, also what left its session.
     input.write(b"setsid sleep 5551 & sleep 5552 & echo beg''un\r").await.unwrap();
     shown(&mut attached.output, "begun\r\n").await;
-    let status = rig.engine.cancel("test", &id, &terminal, true).await.unwrap();
+    let status = rig.engine.sandbox("test", &id).cancel(&terminal, true).await.unwrap();
     assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
     let left = rig.run(&id, "pgrep -f 'sleep 555[12]'").await.unwrap();
     assert_eq!((left.exit_code, left.stdout.as_str()), (Some(1), ""));
     drop((attached, input));
-    rig.engine.terminate("test", &id, "test").await.unwrap();
+    rig.engine.sandbox("test", &id).terminate("test").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,14 +206,14 @@ async fn a_terminal_outlives_its_daemon() {
     let id = rig.create().await.unwrap();
     let terminal = detach(&rig, &id, on_terminal("")).await;
     let mut attached =
-        rig.engine.attach("test", &id, &terminal, OutputPosition::default(), true).await.unwrap();
+        rig.engine.sandbox("test", &id).attach(&terminal, OutputPosition::default(), true).await.unwrap();
     attached.input().write(b"kept=yes; echo fi''rst\r").await.unwrap();
     shown(&mut attached.output, "first\r\n").await;
     drop(attached);
     let rig = rig.restart().await.unwrap();
-    let status = rig.engine.execution("test", &id, &terminal).await.unwrap();
+    let status = rig.engine.sandbox("test", &id).execution(&terminal).await.unwrap();
     assert_eq!(status.state, ExecutionState::Running);
-    let mut attached = rig.engine.attach("test", &id, &terminal, status.output, true).await.unwrap();
+    let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, status.output, true).await.unwrap();
     attached.input().write(b"echo still $kept\r").await.unwrap();
     let text = shown(&mut attached.output, "still yes\r\n").await;
     assert!(!text.contains("first"), "{text:?}");

@@ -66,7 +66,7 @@ async fn limits_are_of_one_sandbox_and_end_with_it() {
         assert!(small < Duration::from_secs(5), "{small:?}");
         let devices: Vec<String> = [&busy, &quiet].map(|id| device(rig, id)).into();
         for id in [busy, quiet] {
-            rig.engine.terminate("test", &id, "the test ends").await.unwrap();
+            rig.engine.sandbox("test", &id).terminate("the test ends").await.unwrap();
         }
         let file = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
         let left = std::fs::read_to_string(file).unwrap_or_default();

@@ -35,7 +35,7 @@ async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 async fn is_paused(rig: &Rig, id: &SandboxId) -> bool {
-    rig.engine.get("test", id).await.unwrap().state() == SandboxState::Paused
+    rig.engine.sandbox("test", id).status().await.unwrap().state() == SandboxState::Paused
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,14 +52,14 @@ async fn a_sandbox_lives_and_dies() {
     .await
     .unwrap();
 
-    rig.engine.pause("test", &id).await.unwrap();
+    rig.engine.sandbox("test", &id).pause().await.unwrap();
     let processes = rig.host_pids(&id).unwrap();
     assert!(processes.len() >= 2, "the kernel and its file server at least: {processes:?}");
     let spent = || processes.iter().map(|pid| processor_time(*pid)).sum::<u64>();
     let before = spent();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(spent(), before, "a paused sandbox takes processor time");
-    rig.engine.resume("test", &id).await.unwrap();
+    rig.engine.sandbox("test", &id).resume().await.unwrap();
     let ticks = async || rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap();
     let then = ticks().await;
     becomes("the process in the background goes on", async || ticks().await > then).await;
@@ -68,12 +68,12 @@ async fn a_sandbox_lives_and_dies() {
     let rig = rig.restart().await.unwrap();
     assert_eq!(rig.output(&id, "cat f").await.unwrap(), "kept\n");
     // Paused over a restart.
-    rig.engine.pause("test", &id).await.unwrap();
+    rig.engine.sandbox("test", &id).pause().await.unwrap();
     let rig = rig.restart().await.unwrap();
     assert_eq!(rig.output(&id, "cat f").await.unwrap(), "kept\n");
 
     let processes = rig.host_pids(&id).unwrap();
-    rig.engine.terminate("test", &id, "request").await.unwrap();
+    rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
     becomes("its cgroup is gone", async || rig.host_pids(&id).is_err()).await;
     for pid in processes {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
@@ -263,7 +263,7 @@ async fn what_it_uses_up_is_its_own() {
         let neighbour = rig.create().await.unwrap();
         let run = async |text: &str, timeout_ms| {
             let request = ExecuteRequest { timeout_ms, ..command(text) };
-            rig.engine.execute("test", &id, request).await.unwrap().collect(1 << 20).await
+            rig.engine.sandbox("test", &id).execute(request).await.unwrap().collect(1 << 20).await
         };
         // Disk.
         let result = run("head -c 200M /dev/zero > fill", 30_000).await.unwrap();

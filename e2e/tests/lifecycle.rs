@@ -10,7 +10,7 @@ use engine::EngineError;
 use rules::Capacity;
 
 async fn execute(rig: &Rig, id: &SandboxId, request: ExecuteRequest) -> api::ExecutionResult {
-    rig.engine.execute("test", id, request).await.unwrap().collect(1 << 20).await.unwrap()
+    rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(1 << 20).await.unwrap()
 }
 
 async fn create_with(rig: &Rig, config: SandboxConfig) -> Result<SandboxId, EngineError> {
@@ -18,7 +18,7 @@ async fn create_with(rig: &Rig, config: SandboxConfig) -> Result<SandboxId, Engi
 }
 
 async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
-    rig.engine.get("test", id).await.unwrap().state()
+    rig.engine.sandbox("test", id).status().await.unwrap().state()
 }
 
 /// Waits until a sandbox is in a state, by watching and not by asking it.
@@ -34,7 +34,7 @@ async fn becomes(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
 async fn ends(rig: &Rig, id: &SandboxId) -> String {
     let begin = Instant::now();
     loop {
-        match rig.engine.get("test", id).await {
+        match rig.engine.sandbox("test", id).status().await {
             Err(EngineError::NotFound { terminated: Some((_, reason)) }) => return reason,
             Ok(_) => assert!(begin.elapsed() < Duration::from_secs(10), "{id} does not end"),
             Err(error) => panic!("{error:?}"),
@@ -48,14 +48,14 @@ async fn a_sandbox_lives_over_a_restart_and_dies_without_a_trace() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let id = rig.create().await.unwrap();
     rig.output(&id, "echo hi > file; sleep 4320 >/dev/null 2>&1 &").await.unwrap();
-    let paused = rig.engine.pause("test", &id).await.unwrap();
-    let resumed = rig.engine.resume("test", &id).await.unwrap();
+    let paused = rig.engine.sandbox("test", &id).pause().await.unwrap();
+    let resumed = rig.engine.sandbox("test", &id).resume().await.unwrap();
     assert!(resumed.resumed_at >= paused.paused_at);
     let rig = rig.restart().await.unwrap();
     assert_eq!(rig.recovered.running, 1);
     assert_eq!(rig.output(&id, "cat file; pgrep -xc sleep").await.unwrap(), "hi\n1\n");
     let kinds = |events: Vec<store::Event>| events.into_iter().map(|event| event.kind).collect::<Vec<_>>();
-    let ended = rig.engine.terminate("test", &id, "request").await.unwrap();
+    let ended = rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
     assert!(ended.total_runtime_ms >= paused.runtime_duration_ms);
     let events = kinds(rig.life(&id).await.unwrap());
     let expected =
@@ -140,7 +140,8 @@ async fn a_command_out_of_time_dies_with_all_it_started() {
         // What another command left is none of its business.
         assert_eq!(rig.output(&id, "pgrep -fc 'sleep 431[8]'").await.unwrap(), "1\n");
         // A client that goes away ends its command.
-        let execution = rig.engine.execute("test", &id, command("touch begun; sleep 4316")).await.unwrap();
+        let execution =
+            rig.engine.sandbox("test", &id).execute(command("touch begun; sleep 4316")).await.unwrap();
         while rig.output(&id, "ls").await.unwrap() != "begun\n" {}
         drop(execution);
         while rig.run(&id, "pgrep -f 'sleep 431[6]'").await.unwrap().exit_code == Some(0) {}
@@ -153,7 +154,7 @@ async fn output_is_kept_up_to_a_bound_and_made_text() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         let collect = async |text: &str, most| {
-            rig.engine.execute("test", &id, command(text)).await.unwrap().collect(most).await.unwrap()
+            rig.engine.sandbox("test", &id).execute(command(text)).await.unwrap().collect(most).await.unwrap()
         };
         let result =
             collect("echo first; head -c 5000000 /dev/zero | tr '\\0' x; echo last; echo short >&2", 1000)
@@ -175,15 +176,15 @@ async fn three_commands_run_at_once_and_the_next_is_refused_or_waits() {
         let id = rig.create().await.unwrap();
         let mut held = Vec::new();
         for _ in 0..3 {
-            held.push(rig.engine.execute("test", &id, command("sleep 4315")).await.unwrap());
+            held.push(rig.engine.sandbox("test", &id).execute(command("sleep 4315")).await.unwrap());
         }
-        let Err(refused) = rig.engine.execute("test", &id, command("true")).await else {
+        let Err(refused) = rig.engine.sandbox("test", &id).execute(command("true")).await else {
             panic!("a fourth runs")
         };
         assert!(matches!(refused, EngineError::TooManyExecutions(_)), "{refused:?}");
         drop(held);
         // The places come back with those who held them.
-        while rig.engine.execute("test", &id, command("true")).await.is_err() {}
+        while rig.engine.sandbox("test", &id).execute(command("true")).await.is_err() {}
     })
     .await;
     let queueing = RigOptions { concurrent_executions: 1, execution_queue: 1, ..RigOptions::default() };
@@ -206,7 +207,7 @@ async fn a_paused_sandbox_stands_still_and_a_command_wakes_it() {
         rig.output(&id, "(while :; do echo tick >> ticks; sleep 0.01; done) >/dev/null 2>&1 &")
             .await
             .unwrap();
-        rig.engine.pause("test", &id).await.unwrap();
+        rig.engine.sandbox("test", &id).pause().await.unwrap();
         let cpu = || -> Vec<String> {
             let pids = rig.host_pids(&id).unwrap();
             pids.iter()
@@ -217,17 +218,19 @@ async fn a_paused_sandbox_stands_still_and_a_command_wakes_it() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(cpu(), before, "something ran in a paused sandbox");
 
-        let refused = rig.engine.pause("test", &id).await.unwrap_err();
+        let refused = rig.engine.sandbox("test", &id).pause().await.unwrap_err();
         assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
         let asleep = ExecuteRequest { auto_resume: false, ..command("true") };
-        let Err(refused) = rig.engine.execute("test", &id, asleep).await else { panic!("it was woken") };
+        let Err(refused) = rig.engine.sandbox("test", &id).execute(asleep).await else {
+            panic!("it was woken")
+        };
         assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
         assert_eq!(state(rig, &id).await, SandboxState::Paused);
 
         let ticks: u64 = rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse().unwrap();
         assert_eq!(state(rig, &id).await, SandboxState::Running);
         while rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap() <= ticks {}
-        let refused = rig.engine.resume("test", &id).await.unwrap_err();
+        let refused = rig.engine.sandbox("test", &id).resume().await.unwrap_err();
         assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
     })
     .await;
@@ -258,7 +261,7 @@ async fn a_quiet_sandbox_is_paused_and_a_busy_one_is_not() {
 async fn a_lifetime_stands_still_in_a_pause_and_takes_a_command_along() {
     with_rig(RigOptions::default(), async |rig| {
         let id = create_with(rig, SandboxConfig { timeout_ms: 1500, ..config() }).await.unwrap();
-        rig.engine.pause("test", &id).await.unwrap();
+        rig.engine.sandbox("test", &id).pause().await.unwrap();
         tokio::time::sleep(Duration::from_millis(2000)).await;
         assert_eq!(state(rig, &id).await, SandboxState::Paused);
         let result = rig.run(&id, "echo said; sleep 4313").await.unwrap();
@@ -273,7 +276,7 @@ async fn a_lifetime_stands_still_in_a_pause_and_takes_a_command_along() {
     .await;
     with_rig(RigOptions { paused_retention_ms: 300, ..RigOptions::default() }, async |rig| {
         let id = rig.create().await.unwrap();
-        rig.engine.pause("test", &id).await.unwrap();
+        rig.engine.sandbox("test", &id).pause().await.unwrap();
         assert_eq!(ends(rig, &id).await, "expired");
     })
     .await;
@@ -283,24 +286,29 @@ async fn a_lifetime_stands_still_in_a_pause_and_takes_a_command_along() {
 async fn what_is_over_is_not_found_and_only_its_owner_hears_why() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
-        let stranger = rig.engine.get("other", &id).await.unwrap_err();
+        let stranger = rig.engine.sandbox("other", &id).status().await.unwrap_err();
         assert!(matches!(stranger, EngineError::NotFound { terminated: None }), "{stranger:?}");
-        let stranger = rig.engine.terminate("other", &id, "request").await.unwrap_err();
+        let stranger = rig.engine.sandbox("other", &id).terminate("request").await.unwrap_err();
         assert!(matches!(stranger, EngineError::NotFound { terminated: None }), "{stranger:?}");
-        let ended = rig.engine.terminate("test", &id, "request").await.unwrap();
+        let ended = rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
         let why = |error: EngineError| match error {
             EngineError::NotFound { terminated } => terminated,
             other => panic!("{other:?}"),
         };
         let expected = Some((ended.terminated_at, "request".to_owned()));
-        assert_eq!(why(rig.engine.get("test", &id).await.unwrap_err()), expected);
-        assert_eq!(why(rig.engine.pause("test", &id).await.unwrap_err()), expected);
-        assert_eq!(why(rig.engine.resume("test", &id).await.unwrap_err()), expected);
-        assert_eq!(why(rig.engine.terminate("test", &id, "again").await.unwrap_err()), expected);
-        let Err(error) = rig.engine.execute("test", &id, command("true")).await else { panic!("it runs") };
+        assert_eq!(why(rig.engine.sandbox("test", &id).status().await.unwrap_err()), expected);
+        assert_eq!(why(rig.engine.sandbox("test", &id).pause().await.unwrap_err()), expected);
+        assert_eq!(why(rig.engine.sandbox("test", &id).resume().await.unwrap_err()), expected);
+        assert_eq!(why(rig.engine.sandbox("test", &id).terminate("again").await.unwrap_err()), expected);
+        let Err(error) = rig.engine.sandbox("test", &id).execute(command("true")).await else {
+            panic!("it runs")
+        };
         assert_eq!(why(error), expected);
-        assert_eq!(why(rig.engine.get("other", &id).await.unwrap_err()), None);
-        assert_eq!(why(rig.engine.get("test", &"sb_neverwas".parse().unwrap()).await.unwrap_err()), None);
+        assert_eq!(why(rig.engine.sandbox("other", &id).status().await.unwrap_err()), None);
+        assert_eq!(
+            why(rig.engine.sandbox("test", &"sb_neverwas".parse().unwrap()).status().await.unwrap_err()),
+            None
+        );
     })
     .await;
 }
@@ -318,14 +326,14 @@ async fn no_more_is_given_away_than_there_is() {
         let error = create_with(rig, config()).await.unwrap_err();
         assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
         // A paused one lends its processors, and may have to wait for them.
-        rig.engine.pause("test", &first).await.unwrap();
+        rig.engine.sandbox("test", &first).pause().await.unwrap();
         let third = rig.create().await.unwrap();
-        let error = rig.engine.resume("test", &first).await.unwrap_err();
+        let error = rig.engine.sandbox("test", &first).resume().await.unwrap_err();
         assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
-        rig.engine.terminate("test", &third, "request").await.unwrap();
-        rig.engine.resume("test", &first).await.unwrap();
+        rig.engine.sandbox("test", &third).terminate("request").await.unwrap();
+        rig.engine.sandbox("test", &first).resume().await.unwrap();
         for id in [&first, &second] {
-            rig.engine.terminate("test", id, "request").await.unwrap();
+            rig.engine.sandbox("test", id).terminate("request").await.unwrap();
         }
         let (_, used) = rig.engine.capacity();
         assert_eq!((used.cpu, used.memory_mb, used.disk_mb), (0, 0, 0));

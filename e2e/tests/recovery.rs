@@ -12,7 +12,7 @@ use e2e::{Daemon, Expected, Halted, Place, Rig, RigOptions, Sweeper, command, se
 use engine::Recovered;
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
-const LOST: &str = "its processes ended outside its control; its disk is as they left it";
+const LOST: &str = "its processes ended unexpectedly; its disk is unchanged";
 
 /// Leaves a file and a process in the background; the process's number inside.
 async fn mark(rig: &Rig, id: &SandboxId) -> u32 {
@@ -27,7 +27,7 @@ async fn is_marked(rig: &Rig, id: &SandboxId, pid: u32) {
 }
 
 async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
-    rig.engine.get("test", id).await.unwrap().state()
+    rig.engine.sandbox("test", id).status().await.unwrap().state()
 }
 
 async fn events(rig: &Rig, id: &SandboxId) -> Vec<store::Event> {
@@ -139,7 +139,7 @@ async fn a_pause_and_a_resume_that_were_not_committed_are_taken_back() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let (running, paused) = (rig.create().await.unwrap(), rig.create().await.unwrap());
     let (running_pid, paused_pid) = (mark(&rig, &running).await, mark(&rig, &paused).await);
-    rig.engine.pause("test", &paused).await.unwrap();
+    rig.engine.sandbox("test", &paused).pause().await.unwrap();
     let (events_of_running, events_of_paused) = (events(&rig, &running).await, events(&rig, &paused).await);
 
     let halted = rig.halt().await;
@@ -169,11 +169,12 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
     for id in [&running, &paused, &elsewhere] {
         mark(&rig, id).await;
     }
-    rig.engine.pause("test", &paused).await.unwrap();
+    rig.engine.sandbox("test", &paused).pause().await.unwrap();
     let terminated = rig.create().await.unwrap();
-    rig.engine.terminate("test", &terminated, "request").await.unwrap();
+    rig.engine.sandbox("test", &terminated).terminate("request").await.unwrap();
 
-    let started_ms = rig.engine.get("test", &running).await.unwrap().record.started_at.unwrap().0;
+    let started_ms =
+        rig.engine.sandbox("test", &running).status().await.unwrap().record.started_at.unwrap().0;
     let halted = rig.halt().await;
     reboot(&halted).await;
     // The host may be off for days: a sandbox ran until its disk was last written, and no longer.
@@ -182,7 +183,10 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
     fs::File::options().write(true).open(disk).unwrap().set_modified(last_sign).unwrap();
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 3, ..Recovered::default() });
-    assert_eq!(rig.engine.get("test", &running).await.unwrap().record.accounting.finished_ms(), 7);
+    assert_eq!(
+        rig.engine.sandbox("test", &running).status().await.unwrap().record.accounting.finished_ms(),
+        7
+    );
     assert_on_host(&rig, &[], &[&running, &paused, &elsewhere]).await;
     let (_, used) = rig.engine.capacity();
     assert_eq!((used.cpu, used.memory_mb, used.disk_mb), (0, 0, 3 * 5120));
@@ -206,11 +210,11 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
         rig.run(&running, "pgrep -x sleep").await.unwrap().exit_code == Some(1),
         "its processes are gone"
     );
-    rig.engine.resume("test", &paused).await.unwrap();
+    rig.engine.sandbox("test", &paused).resume().await.unwrap();
     assert_eq!(rig.output(&paused, "cat marker").await.unwrap(), "kept\n");
     // Said once.
-    rig.engine.pause("test", &running).await.unwrap();
-    rig.engine.resume("test", &running).await.unwrap();
+    rig.engine.sandbox("test", &running).pause().await.unwrap();
+    rig.engine.sandbox("test", &running).resume().await.unwrap();
     assert_eq!(events(&rig, &running).await.pop().unwrap().data.get("note"), None);
     assert_on_host(&rig, &[&running, &paused, &elsewhere], &[]).await;
     rig.clear().await.unwrap();
@@ -339,17 +343,17 @@ async fn a_damaged_disk_is_mended_and_one_beyond_that_refuses_without_a_trace() 
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 2, ..Recovered::default() });
     assert_eq!(rig.output(&damaged, "cat marker").await.unwrap(), "kept\n");
-    let error = rig.engine.resume("test", &ruined).await.unwrap_err();
-    assert!(matches!(error, engine::EngineError::Driver(_)), "{error:?}");
-    let Err(error) = rig.engine.execute("test", &ruined, command("true")).await else {
+    let error = rig.engine.sandbox("test", &ruined).resume().await.unwrap_err();
+    assert!(matches!(error, engine::EngineError::Backend(_)), "{error:?}");
+    let Err(error) = rig.engine.sandbox("test", &ruined).execute(command("true")).await else {
         panic!("it runs on nothing")
     };
-    assert!(matches!(error, engine::EngineError::Driver(_)), "{error:?}");
+    assert!(matches!(error, engine::EngineError::Backend(_)), "{error:?}");
     // It stays paused, and gives back what it was to have.
     assert_eq!(state(&rig, &ruined).await, SandboxState::Paused);
     assert_eq!(rig.engine.capacity().1.cpu, 2);
     assert_on_host(&rig, &[&damaged], &[&ruined]).await;
-    rig.engine.terminate("test", &ruined, "request").await.unwrap();
+    rig.engine.sandbox("test", &ruined).terminate("request").await.unwrap();
     assert_on_host(&rig, &[&damaged], &[]).await;
     rig.clear().await.unwrap();
 }

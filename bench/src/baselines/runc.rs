@@ -38,7 +38,7 @@ impl Runc {
         let dir = rig.run.join("runc-bench");
         let id = rig.create().await.context("making a sandbox to take the bundle from")?;
         let written = fs::read(rig.run.join("sandboxes").join(id.as_str()).join("config.json"));
-        rig.engine.terminate("test", &id, "request").await?;
+        rig.engine.sandbox("test", &id).terminate("request").await?;
         let config: Value = serde_json::from_slice(&written.context("reading its bundle")?)?;
         lay_out(&dir, rig, config).with_context(|| format!("laying out {}", dir.display()))?;
         let mut worker = tokio::process::Command::new("unshare")

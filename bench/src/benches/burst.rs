@@ -34,7 +34,7 @@ pub async fn run() -> Result<Vec<Row>> {
                 samples.push(took);
                 match made {
                     Ok(status) => {
-                        rig.engine.terminate("test", &status.record.id, "request").await?;
+                        rig.engine.sandbox("test", &status.record.id).terminate("request").await?;
                     }
                     Err(error) => problems.push(format!("a create failed: {error}")),
                 }

@@ -49,7 +49,7 @@ async fn churn(rig: &Rig, clients: usize, cycles: usize) -> Result<(f64, Vec<Str
         while begun.fetch_add(1, Ordering::Relaxed) < cycles {
             let cycle = async {
                 let id = rig.create().await?;
-                rig.engine.terminate("test", &id, "request").await?;
+                rig.engine.sandbox("test", &id).terminate("request").await?;
                 anyhow::Ok(())
             };
             if let Err(error) = cycle.await {

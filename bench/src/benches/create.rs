@@ -61,7 +61,7 @@ impl Subject for Ours<'_> {
         let id = self.rig.create().await?;
         let took = begin.elapsed();
         let traces = Traces::of(self.rig, &id)?;
-        self.rig.engine.terminate("test", &id, "request").await?;
+        self.rig.engine.sandbox("test", &id).terminate("request").await?;
         // Nobody else's turn is spent on our clearing away and refilling.
         traces.gone(self.rig).await?;
         self.rig.pool_is_full().await;

@@ -42,7 +42,7 @@ impl Subject for Ours<'_> {
         self.rig.output(&id, "echo written > file; sleep 1000 >/dev/null 2>&1 &").await?;
         let traces = Traces::of(self.rig, &id)?;
         let begin = Instant::now();
-        self.rig.engine.terminate("test", &id, "request").await?;
+        self.rig.engine.sandbox("test", &id).terminate("request").await?;
         let answered = begin.elapsed();
         traces.gone(self.rig).await?;
         Ok(vec![("destroy", answered), ("destroy-gone", begin.elapsed().saturating_sub(answered))])

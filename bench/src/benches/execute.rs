@@ -55,7 +55,7 @@ impl Subject for Ours<'_> {
         // The caller is a task of the runtime, as a server's handlers are, and not the thread that waits for this program.
         let executing = tokio::spawn(async move {
             let begin = Instant::now();
-            let execution = engine.execute("test", &id, e2e::command("true")).await?;
+            let execution = engine.sandbox("test", &id).execute(e2e::command("true")).await?;
             let result = execution.collect(KEPT_BYTES).await?;
             anyhow::Ok((begin.elapsed(), result))
         });

@@ -47,7 +47,7 @@ fn rate(took: Duration) -> f64 {
 
 async fn read_ours(rig: &Rig, id: &SandboxId) -> Result<Duration> {
     let begin = Instant::now();
-    let mut execution = rig.engine.execute("test", id, e2e::command(COMMAND)).await?;
+    let mut execution = rig.engine.sandbox("test", id).execute(e2e::command(COMMAND)).await?;
     let mut seen = 0;
     loop {
         match execution.next().await {
@@ -87,7 +87,7 @@ async fn read_bash() -> Result<Duration> {
 
 /// Growth of the daemon in megabytes while a command prints endlessly and nobody reads.
 async fn stopped_reader(rig: &Rig, id: &SandboxId) -> Result<f64> {
-    let mut execution = rig.engine.execute("test", id, e2e::command("cat /dev/zero")).await?;
+    let mut execution = rig.engine.sandbox("test", id).execute(e2e::command("cat /dev/zero")).await?;
     let mut seen = 0;
     while seen < 64 << 20 {
         match execution.next().await {

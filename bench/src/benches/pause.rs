@@ -42,10 +42,10 @@ impl Subject for Ours<'_> {
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
         let begin = Instant::now();
-        self.rig.engine.pause("test", &self.id).await?;
+        self.rig.engine.sandbox("test", &self.id).pause().await?;
         let pause = begin.elapsed();
         let begin = Instant::now();
-        self.rig.engine.resume("test", &self.id).await?;
+        self.rig.engine.sandbox("test", &self.id).resume().await?;
         Ok(vec![("pause", pause), ("resume", begin.elapsed())])
     }
 }

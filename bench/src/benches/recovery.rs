@@ -111,7 +111,7 @@ pub async fn child(name: Option<String>, count: usize) -> Result<()> {
 async fn make(rig: &Rig, number: usize) -> Result<()> {
     let id = rig.create().await?;
     if number.is_multiple_of(PAUSED_EVERY) {
-        rig.engine.pause("test", &id).await?;
+        rig.engine.sandbox("test", &id).pause().await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use api::SandboxId;
 use async_trait::async_trait;
-use driver::{ByteStream, Driver, DriverError, Plug, Presence, SandboxSpec};
+use driver::{ByteStream, Driver, DriverError, NetworkHook, Presence, SandboxSpec};
 
 use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::disk;
@@ -119,7 +119,7 @@ impl Driver for OciDriver {
         .await
     }
 
-    async fn start(&self, spec: &SandboxSpec, plug: Option<Plug>) -> Result<(), DriverError> {
+    async fn start(&self, spec: &SandboxSpec, plug: Option<NetworkHook>) -> Result<(), DriverError> {
         let spec = spec.clone();
         let inner = Arc::clone(&self.inner);
         let (done, wait) = tokio::sync::oneshot::channel();
@@ -202,7 +202,7 @@ impl Driver for OciDriver {
         self.blocking(move |inner| inner.presence(&id)).await
     }
 
-    async fn last_sign_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError> {
+    async fn last_seen_running_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError> {
         // The disk is not written after the last process has ended.
         let disk = Paths::of(&self.inner.settings, id).disk();
         self.blocking(move |_| {
@@ -249,7 +249,7 @@ impl Inner {
         {
             return Ok(());
         }
-        Err(DriverError::Unsuited { id: id.clone(), presence: self.presence(id)?, action })
+        Err(DriverError::InvalidState { id: id.clone(), presence: self.presence(id)?, action })
     }
 
     fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use driver::{DriverError, Plug, SandboxSpec};
+use driver::{DriverError, NetworkHook, SandboxSpec};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::bundle;
@@ -30,7 +30,7 @@ pub fn launch(
     settings: &Settings,
     cgroups: &Cgroups,
     spec: &SandboxSpec,
-    plug: Option<&Plug>,
+    plug: Option<&NetworkHook>,
 ) -> Result<(), DriverError> {
     let paths = Paths::of(settings, &spec.id);
     let uid_base = bundle::uid_base(settings, spec.slot)?;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-use driver::Plug;
+use driver::NetworkHook;
 
 use crate::paths::Paths;
 use crate::reap::state_of_child;
@@ -15,7 +15,7 @@ use crate::runtime::first_process;
 ///
 /// The runtime has ended, so that process is a child of the daemon: its pid is not reused until the daemon waits for it, which happens only when
 /// the sandbox is killed.
-pub fn plug(paths: &Paths, plug: &Plug) -> io::Result<()> {
+pub fn plug(paths: &Paths, plug: &NetworkHook) -> io::Result<()> {
     let pid = first_process(paths).ok_or_else(|| io::Error::other("the runtime named no first process"))?;
     match state_of_child(pid) {
         Some('Z' | 'X') => return Err(io::Error::other("the sandbox's first process ended at once")),

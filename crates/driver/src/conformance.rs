@@ -1,7 +1,7 @@
-//! The conformance suite of isolation backends. A driver's tests call [`all`] with a way to make a host without sandboxes.
+//! The conformance suite of isolation backends. The tests of a driver call [`all`] with an empty host.
 //!
-//! Each case gets sandboxes of its own and panics where the driver is wrong. What a case made it removes at its end; where
-//! it fails, that is left to the caller.
+//! Each case uses sandboxes of its own, removes them at its end, and panics if the driver violates the contract. After a panic the
+//! caller removes what is left.
 
 mod link;
 
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use api::SandboxId;
 use guest_proto::Exit;
 
-use crate::{Driver, DriverError, Limits, Plug, Presence, SandboxSpec};
+use crate::{Driver, DriverError, Limits, NetworkHook, Presence, SandboxSpec};
 use link::Link;
 
-/// A driver to try, and the layers of an image with bash and procps.
+/// The driver under test, and the layers of an image with bash and procps.
 #[derive(Clone)]
 pub struct Host {
     pub driver: Arc<dyn Driver>,
@@ -56,19 +56,19 @@ impl Host {
     }
 }
 
-/// Runs every case, one after the other.
+/// Runs all cases in sequence.
 pub async fn all(host: Host) {
     a_sandbox_goes_through_its_states(&host).await;
-    verbs_that_do_not_suit_are_refused_and_change_nothing(&host).await;
+    operations_in_the_wrong_state_fail_without_effect(&host).await;
     a_disk_outlives_its_processes(&host).await;
     processes_outlive_a_pause(&host).await;
     a_new_link_knows_the_commands_of_the_old_one(&host).await;
     every_state_can_be_destroyed(&host).await;
     calls_can_be_repeated(&host).await;
-    limits_change_while_it_lives(&host).await;
-    neighbours_do_not_meet(&host).await;
-    a_plug_that_fails_fails_the_start(&host).await;
-    assert_eq!(ok(host.driver.list().await), [], "the cases remove what they make");
+    limits_change_while_a_sandbox_runs(&host).await;
+    sandboxes_are_isolated_from_each_other(&host).await;
+    an_error_of_the_network_hook_fails_the_start(&host).await;
+    assert_eq!(ok(host.driver.list().await), [], "a case left a sandbox");
 }
 
 async fn a_sandbox_goes_through_its_states(host: &Host) {
@@ -87,7 +87,7 @@ async fn a_sandbox_goes_through_its_states(host: &Host) {
     assert_eq!(host.presence(&spec.id).await, Presence::Paused);
     ok(host.driver.resume(&spec.id).await);
     assert_eq!(host.presence(&spec.id).await, Presence::Running);
-    // The link is as it was.
+    // The link survives the pause.
     assert_eq!(link.run("echo again").await.0, "again\n");
     ok(host.driver.kill(&spec.id).await);
     assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
@@ -97,20 +97,20 @@ async fn a_sandbox_goes_through_its_states(host: &Host) {
     host.gone(&spec).await;
 }
 
-async fn verbs_that_do_not_suit_are_refused_and_change_nothing(host: &Host) {
+async fn operations_in_the_wrong_state_fail_without_effect(host: &Host) {
     let spec = host.spec(2);
-    unsuited(host.driver.pause(&spec.id).await, Presence::Absent);
-    unsuited(host.driver.resume(&spec.id).await, Presence::Absent);
+    invalid_state(host.driver.pause(&spec.id).await, Presence::Absent);
+    invalid_state(host.driver.resume(&spec.id).await, Presence::Absent);
     assert!(host.driver.connect(&spec.id).await.is_err());
     assert!(host.driver.limit(&spec).await.is_err());
     ok(host.driver.create(&spec).await);
-    unsuited(host.driver.pause(&spec.id).await, Presence::Stopped);
-    unsuited(host.driver.resume(&spec.id).await, Presence::Stopped);
+    invalid_state(host.driver.pause(&spec.id).await, Presence::Stopped);
+    invalid_state(host.driver.resume(&spec.id).await, Presence::Stopped);
     assert!(host.driver.connect(&spec.id).await.is_err());
     ok(host.driver.start(&spec, None).await);
-    unsuited(host.driver.resume(&spec.id).await, Presence::Running);
+    invalid_state(host.driver.resume(&spec.id).await, Presence::Running);
     ok(host.driver.pause(&spec.id).await);
-    unsuited(host.driver.pause(&spec.id).await, Presence::Paused);
+    invalid_state(host.driver.pause(&spec.id).await, Presence::Paused);
     assert_eq!(host.presence(&spec.id).await, Presence::Paused);
     host.gone(&spec).await;
 }
@@ -127,7 +127,7 @@ async fn a_disk_outlives_its_processes(host: &Host) {
     assert_eq!(link.run("cat file").await, ("kept\n".to_owned(), Exit::Code(0)));
     assert_eq!(link.run("pgrep -c sleep").await, ("0\n".to_owned(), Exit::Code(1)));
     host.gone(&spec).await;
-    // Nothing of it comes back under its name.
+    // A new sandbox with the same id has none of its files.
     let spec = host.started(3).await;
     assert_eq!(host.link(&spec.id).await.run("cat file").await.1, Exit::Code(1));
     host.gone(&spec).await;
@@ -137,11 +137,11 @@ async fn processes_outlive_a_pause(host: &Host) {
     let spec = host.started(4).await;
     let mut link = host.link(&spec.id).await;
     link.run("sleep 1000 >/dev/null 2>&1 &").await;
-    // What is paused is a sleep, and not yet the shell on its way to be one.
+    // Waits until the background process is a sleep and no longer the shell that starts it.
     while link.run("pgrep -c sleep").await.1 != Exit::Code(0) {}
     link.start("echo late").await;
     ok(host.driver.pause(&spec.id).await);
-    // Asked of a frozen one, and answered when it goes on.
+    // Sent to a frozen agent, which answers after the resume.
     link.start("pgrep -c sleep").await;
     ok(host.driver.resume(&spec.id).await);
     assert_eq!(link.finish().await, ("late\n".to_owned(), Exit::Code(0)));
@@ -193,7 +193,7 @@ async fn calls_can_be_repeated(host: &Host) {
     }
 }
 
-async fn limits_change_while_it_lives(host: &Host) {
+async fn limits_change_while_a_sandbox_runs(host: &Host) {
     let mut spec = host.started(8).await;
     spec.limits = Limits { cpu: 2, memory_mb: 1024 };
     ok(host.driver.limit(&spec).await);
@@ -205,7 +205,7 @@ async fn limits_change_while_it_lives(host: &Host) {
     host.gone(&spec).await;
 }
 
-async fn neighbours_do_not_meet(host: &Host) {
+async fn sandboxes_are_isolated_from_each_other(host: &Host) {
     let (one, other) = tokio::join!(host.started(9), host.started(10));
     let (mut in_one, mut in_other) = (host.link(&one.id).await, host.link(&other.id).await);
     in_one.run("echo mine > file").await;
@@ -220,24 +220,24 @@ async fn neighbours_do_not_meet(host: &Host) {
     host.gone(&other).await;
 }
 
-/// A backend whose network cannot be plugged does not call the plug, and starts.
-async fn a_plug_that_fails_fails_the_start(host: &Host) {
+/// A backend without a network namespace does not call the hook, and starts the sandbox.
+async fn an_error_of_the_network_hook_fails_the_start(host: &Host) {
     let spec = host.spec(11);
     ok(host.driver.create(&spec).await);
-    let asked = Arc::new(AtomicU32::new(0));
-    let asked_by_plug = Arc::clone(&asked);
-    let plug: Plug = Arc::new(move |_| {
-        asked_by_plug.fetch_add(1, Ordering::SeqCst);
-        Err(io::Error::other("a test wants it so"))
+    let calls = Arc::new(AtomicU32::new(0));
+    let calls_of_hook = Arc::clone(&calls);
+    let hook: NetworkHook = Arc::new(move |_| {
+        calls_of_hook.fetch_add(1, Ordering::SeqCst);
+        Err(io::Error::other("made to fail by a test"))
     });
-    let started = host.driver.start(&spec, Some(plug)).await;
-    assert_eq!(started.is_err(), asked.load(Ordering::SeqCst) == 1, "{started:?}");
+    let started = host.driver.start(&spec, Some(hook)).await;
+    assert_eq!(started.is_err(), calls.load(Ordering::SeqCst) == 1, "{started:?}");
     host.gone(&spec).await;
 }
 
-fn unsuited(result: Result<(), DriverError>, found: Presence) {
+fn invalid_state(result: Result<(), DriverError>, found: Presence) {
     match result {
-        Err(DriverError::Unsuited { presence, .. }) => assert_eq!(presence, found),
+        Err(DriverError::InvalidState { presence, .. }) => assert_eq!(presence, found),
         other => panic!("expected a refusal and got {other:?}"),
     }
 }

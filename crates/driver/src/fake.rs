@@ -1,15 +1,15 @@
-//! An isolation backend in memory, for tests of the layers above. Its agents are scripted and may be hostile; each verb can be made
-//! to fail or to wait.
+//! An in-memory isolation backend for tests. Its agents are scripted and may be hostile; each operation can be made to fail or
+//! to wait.
 //!
-//! A clone is the same host, so that a test can let an engine die and start another on what is there. It also watches its
-//! callers: calls for one sandbox that overlap are kept in [`FakeDriver::violations`].
+//! Clones share one host, so that a test can open another engine on the same sandboxes. Concurrent calls for one sandbox are
+//! recorded in [`FakeDriver::violations`].
 
 mod agent;
+mod detached;
+mod detached_op;
 mod disk;
-mod errand;
+mod file_op;
 mod guest;
-mod kept;
-mod remains;
 mod script;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -20,15 +20,15 @@ use api::SandboxId;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{ByteStream, Driver, DriverError, Limits, Plug, Presence, SandboxSpec};
+use crate::{ByteStream, Driver, DriverError, Limits, NetworkHook, Presence, SandboxSpec};
 
 use agent::Guest;
 use disk::Disk;
-pub use guest::Manner;
+pub use guest::AgentMode;
 
-/// What a driver can be asked.
+/// The operations of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verb {
+pub enum DriverOp {
     Create,
     Start,
     Pause,
@@ -41,12 +41,12 @@ pub enum Verb {
     Inspect,
 }
 
-/// Where a verb that is made to fail does so.
+/// When an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing was done.
+    /// Before it has an effect.
     Before,
-    /// All was done, and nobody heard of it.
+    /// After it took effect.
     After,
 }
 
@@ -58,22 +58,22 @@ pub struct FakeDriver {
 #[derive(Default)]
 struct Host {
     state: Mutex<State>,
-    /// Verbs that wait.
-    held: watch::Sender<Vec<Verb>>,
+    /// Operations that wait.
+    held: watch::Sender<Vec<DriverOp>>,
 }
 
 #[derive(Default)]
 struct State {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
-    faults: VecDeque<(Verb, Fault)>,
-    manner: Manner,
-    calls: Vec<(Verb, SandboxId)>,
+    faults: VecDeque<(DriverOp, Fault)>,
+    mode: AgentMode,
+    calls: Vec<(DriverOp, SandboxId)>,
     busy: HashSet<SandboxId>,
     violations: Vec<String>,
     last: Option<(usize, Fault)>,
 }
 
-/// What there is of a sandbox: its disk, and perhaps processes.
+/// A sandbox: its disk, and its processes if it is started.
 struct Sandbox {
     limits: Option<Limits>,
     disk: Arc<Mutex<Disk>>,
@@ -90,23 +90,23 @@ impl Sandbox {
     }
 }
 
-/// While this lives, a verb waits. See [`FakeDriver::hold`].
-pub struct Held {
+/// Makes an operation wait until it is dropped. See [`FakeDriver::hold`].
+pub struct HoldGuard {
     host: Arc<Host>,
-    verb: Verb,
+    op: DriverOp,
 }
 
-impl Drop for Held {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
         self.host.held.send_modify(|held| {
-            if let Some(index) = held.iter().position(|verb| *verb == self.verb) {
+            if let Some(index) = held.iter().position(|op| *op == self.op) {
                 held.remove(index);
             }
         });
     }
 }
 
-/// One call for one sandbox, under way.
+/// A call for one sandbox in progress.
 struct Call<'a> {
     host: &'a Host,
     id: &'a SandboxId,
@@ -123,8 +123,8 @@ impl Host {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the caller should have died before this call or, once, in its end.
-    fn past_the_last(&self) -> Option<Fault> {
+    /// Whether the simulated crash of the caller is before this call, or at the end of this call.
+    fn crash_point(&self) -> Option<Fault> {
         let mut state = self.state();
         let (last, fault) = state.last?;
         if state.calls.len() <= last {
@@ -134,41 +134,40 @@ impl Host {
         Some(fault)
     }
 
-    /// Notes a call, waits if its verb is held, and does it unless it is to fail.
+    /// Records a call, waits while its operation is held, and carries it out unless it is to fail.
     async fn call<T>(
         &self,
-        verb: Verb,
+        op: DriverOp,
         id: &SandboxId,
         work: impl FnOnce(&mut State) -> Result<T, DriverError>,
     ) -> Result<T, DriverError> {
         {
             let mut state = self.state();
-            state.calls.push((verb, id.clone()));
+            state.calls.push((op, id.clone()));
             if !state.busy.insert(id.clone()) {
-                let violation = format!("{verb:?} of {id} while another call for it was under way");
-                state.violations.push(violation);
+                state.violations.push(format!("{op:?} of {id} during another call for it"));
             }
         }
         let _call = Call { host: self, id };
         tokio::task::yield_now().await;
-        match self.past_the_last() {
+        match self.crash_point() {
             None => {}
             Some(Fault::Before) => std::future::pending().await,
             Some(Fault::After) => {
-                // Whether it succeeded nobody will hear.
+                // The crashed caller does not see the result.
                 let _ = work(&mut self.state());
                 return std::future::pending().await;
             }
         }
         let mut held = self.held.subscribe();
-        // The sender is our own, so waiting cannot fail.
-        let _ = held.wait_for(|held| !held.contains(&verb)).await;
+        // Cannot fail: `self` has the sender.
+        let _ = held.wait_for(|held| !held.contains(&op)).await;
         let mut state = self.state();
-        let fault = match state.faults.iter().position(|(faulty, _)| *faulty == verb) {
+        let fault = match state.faults.iter().position(|(faulty, _)| *faulty == op) {
             Some(index) => state.faults.remove(index).map(|(_, fault)| fault),
             None => None,
         };
-        let failed = || DriverError::failed(format!("{verb:?}"), "a test wants it so");
+        let failed = || DriverError::failed(format!("{op:?}"), "made to fail by a test");
         if fault == Some(Fault::Before) {
             return Err(failed());
         }
@@ -182,94 +181,95 @@ impl FakeDriver {
         Self::default()
     }
 
-    /// The next call of the verb fails; called twice, the next two, in turn.
-    pub fn fail_next(&self, verb: Verb, fault: Fault) {
-        self.host.state().faults.push_back((verb, fault));
+    /// Makes the next call of the operation fail. Calls of this function queue up.
+    pub fn fail_next(&self, op: DriverOp, fault: Fault) {
+        self.host.state().faults.push_back((op, fault));
     }
 
-    /// Calls of the verb wait until what is returned is dropped.
-    pub fn hold(&self, verb: Verb) -> Held {
-        self.host.held.send_modify(|held| held.push(verb));
-        Held { host: Arc::clone(&self.host), verb }
+    /// Makes calls of the operation wait until the returned guard is dropped.
+    pub fn hold(&self, op: DriverOp) -> HoldGuard {
+        self.host.held.send_modify(|held| held.push(op));
+        HoldGuard { host: Arc::clone(&self.host), op }
     }
 
-    /// So many calls are answered, counted from the first of all. The next does nothing, or does what it should, and like
-    /// those after it is never answered: as if its caller had died at that instant.
-    pub fn answer_only(&self, calls: usize, next: Fault) {
+    /// Simulates a crash of the caller after `calls` calls, counted from the first one. The next call has no effect, or takes
+    /// effect, depending on `next`. Neither it nor any later call returns.
+    pub fn crash_after(&self, calls: usize, next: Fault) {
         self.host.state().last = Some((calls, next));
     }
 
-    /// Answers again.
-    pub fn answer_all(&self) {
+    /// Ends a simulated crash.
+    pub fn stop_crashing(&self) {
         self.host.state().last = None;
     }
 
-    /// How agents that start from now on behave.
-    pub fn set_manner(&self, manner: Manner) {
-        self.host.state().manner = manner;
+    /// Sets the behaviour of agents that start later.
+    pub fn set_agent_mode(&self, mode: AgentMode) {
+        self.host.state().mode = mode;
     }
 
-    /// How a sandbox's agent behaves from its next link on.
-    pub fn set_manner_of(&self, id: &SandboxId, manner: Manner) {
+    /// Sets the behaviour of one agent, from its next link on.
+    pub fn set_agent_mode_of(&self, id: &SandboxId, mode: AgentMode) {
         if let Some(guest) = self.host.state().sandboxes.get(id).and_then(|sandbox| sandbox.guest.as_ref()) {
-            guest.set_manner(manner);
+            guest.set_agent_mode(mode);
         }
     }
 
-    /// Every process of the sandbox ends, and nobody asked for it.
+    /// Ends all processes of the sandbox, as a crash does.
     pub fn crash(&self, id: &SandboxId) {
         if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
             sandbox.guest = None;
         }
     }
 
-    /// The machine goes down: every process ends.
+    /// Ends the processes of all sandboxes, as a reboot of the host does.
     pub fn reboot(&self) {
         self.host.state().sandboxes.values_mut().for_each(|sandbox| sandbox.guest = None);
     }
 
-    /// The agent closes its link and waits for another.
+    /// Makes the agent close its link. It accepts another one.
     pub fn hang_up(&self, id: &SandboxId) {
         if let Some(guest) = self.host.state().sandboxes.get(id).and_then(|sandbox| sandbox.guest.as_ref()) {
             guest.hang_up();
         }
     }
 
-    /// Everything of which there is any trace.
+    /// All sandboxes of which the host has a trace.
     pub fn traces(&self) -> BTreeMap<SandboxId, Presence> {
         let state = self.host.state();
         state.sandboxes.iter().map(|(id, sandbox)| (id.clone(), sandbox.presence())).collect()
     }
 
-    /// The limits that a sandbox was last given.
+    /// The current limits of a sandbox.
     pub fn limits(&self, id: &SandboxId) -> Option<Limits> {
         self.host.state().sandboxes.get(id)?.limits
     }
 
-    /// How often a verb was called.
-    pub fn calls(&self, verb: Verb) -> usize {
-        self.host.state().calls.iter().filter(|(called, _)| *called == verb).count()
+    /// The number of calls of an operation.
+    pub fn calls(&self, op: DriverOp) -> usize {
+        self.host.state().calls.iter().filter(|(called, _)| *called == op).count()
     }
 
-    /// Every call, in its order.
-    pub fn log(&self) -> Vec<(Verb, SandboxId)> {
+    /// All calls in order.
+    pub fn log(&self) -> Vec<(DriverOp, SandboxId)> {
         self.host.state().calls.clone()
     }
 
-    /// Where a caller broke the rules.
+    /// Violations of the contract by callers.
     pub fn violations(&self) -> Vec<String> {
         self.host.state().violations.clone()
     }
 }
 
-/// What is made of memory has no namespace: a plug gets a file that is none.
-fn plug_in(plug: &Plug) -> Result<(), DriverError> {
-    let none = std::fs::File::open("/dev/null").map_err(|error| DriverError::failed("plug in", error))?;
-    plug(none.as_fd()).map_err(|error| DriverError::failed("plug in", error))
+/// Calls the network hook with a file that is no namespace, because the fake has none.
+fn call_network_hook(hook: &NetworkHook) -> Result<(), DriverError> {
+    let none = std::fs::File::open("/dev/null")
+        .map_err(|error| DriverError::failed("connect to the network", error))?;
+    hook(none.as_fd()).map_err(|error| DriverError::failed("connect to the network", error))
 }
 
-fn unsuited<T>(id: &SandboxId, presence: Presence, action: &'static str) -> Result<T, DriverError> {
-    Err(DriverError::Unsuited { id: id.clone(), presence, action })
+fn invalid_state<T>(id: &SandboxId, presence: Presence, action: &'static str) -> Result<T, DriverError> {
+    Err(DriverError::InvalidState { id: id.clone(), presence, action })
 }
 
 impl State {
@@ -277,7 +277,7 @@ impl State {
         self.sandboxes.get(id).map_or(Presence::Absent, Sandbox::presence)
     }
 
-    /// The sandbox's directory and disk, made if they are not there.
+    /// The sandbox's directory and disk. Creates them if they do not exist.
     fn lay_out(&mut self, spec: &SandboxSpec) -> &mut Sandbox {
         self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox {
             limits: None,
@@ -286,12 +286,12 @@ impl State {
         })
     }
 
-    /// The guest of a sandbox that is in the wanted state.
+    /// The processes of a sandbox, if the sandbox is in the wanted state.
     fn guest(&self, id: &SandboxId, wanted: Presence, action: &'static str) -> Result<&Guest, DriverError> {
         let presence = self.presence(id);
         match self.sandboxes.get(id).and_then(|sandbox| sandbox.guest.as_ref()) {
             Some(guest) if presence == wanted => Ok(guest),
-            _ => unsuited(id, presence, action),
+            _ => invalid_state(id, presence, action),
         }
     }
 }
@@ -303,37 +303,37 @@ impl Driver for FakeDriver {
             state.lay_out(spec);
             Ok(())
         };
-        self.host.call(Verb::Create, &spec.id, work).await
+        self.host.call(DriverOp::Create, &spec.id, work).await
     }
 
-    async fn start(&self, spec: &SandboxSpec, plug: Option<Plug>) -> Result<(), DriverError> {
+    async fn start(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
         let work = |state: &mut State| {
             let presence = state.presence(&spec.id);
             if matches!(presence, Presence::Running | Presence::Paused) {
-                return unsuited(&spec.id, presence, "start");
+                return invalid_state(&spec.id, presence, "start");
             }
-            let manner = state.manner;
+            let mode = state.mode;
             let sandbox = state.lay_out(spec);
             sandbox.limits = Some(spec.limits);
-            sandbox.guest = Some(Guest::new(manner, Arc::clone(&sandbox.disk)));
+            sandbox.guest = Some(Guest::new(mode, Arc::clone(&sandbox.disk)));
             Ok(())
         };
-        let started = self.host.call(Verb::Start, &spec.id, work).await;
-        // Not while the host is locked: a plug may look at it. What was done and not heard of was plugged too.
-        let runs = self.traces().get(&spec.id) == Some(&Presence::Running);
-        let plugged = plug.filter(|_| runs).map_or(Ok(()), |plug| plug_in(&plug));
-        started.and(plugged)
+        let started = self.host.call(DriverOp::Start, &spec.id, work).await;
+        // The host is not locked here, because the hook may use it. A start that failed after its effect calls the hook as well.
+        let is_running = self.traces().get(&spec.id) == Some(&Presence::Running);
+        let connected = network.filter(|_| is_running).map_or(Ok(()), |hook| call_network_hook(&hook));
+        started.and(connected)
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError> {
         self.host
-            .call(Verb::Pause, id, |state| state.guest(id, Presence::Running, "pause").map(Guest::freeze))
+            .call(DriverOp::Pause, id, |state| state.guest(id, Presence::Running, "pause").map(Guest::freeze))
             .await
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<(), DriverError> {
         self.host
-            .call(Verb::Resume, id, |state| state.guest(id, Presence::Paused, "resume").map(Guest::thaw))
+            .call(DriverOp::Resume, id, |state| state.guest(id, Presence::Paused, "resume").map(Guest::thaw))
             .await
     }
 
@@ -343,9 +343,9 @@ impl Driver for FakeDriver {
                 sandbox.limits = Some(spec.limits);
                 Ok(())
             }
-            _ => unsuited(&spec.id, state.presence(&spec.id), "limit"),
+            _ => invalid_state(&spec.id, state.presence(&spec.id), "limit"),
         };
-        self.host.call(Verb::Limit, &spec.id, work).await
+        self.host.call(DriverOp::Limit, &spec.id, work).await
     }
 
     async fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
@@ -355,7 +355,7 @@ impl Driver for FakeDriver {
             }
             Ok(())
         };
-        self.host.call(Verb::Kill, id, work).await
+        self.host.call(DriverOp::Kill, id, work).await
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
@@ -366,7 +366,7 @@ impl Driver for FakeDriver {
             }
             Ok(())
         };
-        self.host.call(Verb::Stop, id, work).await
+        self.host.call(DriverOp::Stop, id, work).await
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError> {
@@ -374,23 +374,23 @@ impl Driver for FakeDriver {
             state.sandboxes.remove(id);
             Ok(())
         };
-        self.host.call(Verb::Destroy, id, work).await
+        self.host.call(DriverOp::Destroy, id, work).await
     }
 
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError> {
         let work =
             |state: &mut State| match state.sandboxes.get(id).and_then(|sandbox| sandbox.guest.as_ref()) {
                 Some(guest) => Ok(guest.connect()),
-                None => Err(DriverError::failed("connect to the agent", "nobody listens")),
+                None => Err(DriverError::failed("connect to the agent", "no process listens")),
             };
-        self.host.call(Verb::Connect, id, work).await
+        self.host.call(DriverOp::Connect, id, work).await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError> {
-        self.host.call(Verb::Inspect, id, |state| Ok(state.presence(id))).await
+        self.host.call(DriverOp::Inspect, id, |state| Ok(state.presence(id))).await
     }
 
-    async fn last_sign_ms(&self, _id: &SandboxId) -> Result<Option<u64>, DriverError> {
+    async fn last_seen_running_ms(&self, _id: &SandboxId) -> Result<Option<u64>, DriverError> {
         Ok(None)
     }
 

@@ -1,10 +1,10 @@
-//! The interface of isolation backends. The engine uses them only through [`Driver`].
+//! The interface of isolation backends. The engine uses a backend only through [`Driver`].
 //!
-//! A driver keeps no memory that matters: everything it must find again after its process died is on the host
-//! (directories, cgroups, processes), and [`Driver::list`] reads it from there. Every call is safe to repeat, and a call
-//! whose future is dropped half-way leaves something that `destroy` removes completely.
+//! A driver keeps all its state on the host (directories, cgroups, processes), and [`Driver::list`] reads it from there: a
+//! daemon that restarts finds every sandbox again. Calls are idempotent. If the future of a call is dropped, `destroy`
+//! removes whatever the call left.
 //!
-//! For tests there are (feature `testing`) a driver in memory, `fake`, and one suite that every driver passes, `conformance`.
+//! The feature `testing` adds an in-memory driver, `fake`, and a suite that each driver passes, `conformance`.
 
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -20,104 +20,107 @@ use api::SandboxId;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// One byte stream to the sandbox's agent. Only its bytes count, whatever carries it.
+/// A byte stream to the sandbox's agent, over any transport.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// Connects a sandbox that is being started: called once with its network namespace, when its first process is there. Blocking, on
-/// a thread that ends afterwards and may be left in another network namespace.
-pub type Plug = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync>;
+/// Connects a starting sandbox to the network. Called once with the sandbox's network namespace, after its first process
+/// exists. The call blocks. It runs on a thread of its own, because it may leave the thread in another network namespace.
+pub type NetworkHook = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync>;
 
-/// The limits of a sandbox that can change while it lives.
+/// The limits of a sandbox that can change while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub cpu: u32,
     pub memory_mb: u32,
 }
 
-/// What a driver needs to build a sandbox.
+/// The parameters of a new sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSpec {
     pub id: SandboxId,
-    /// Number of the sandbox's own range of host user ids; unique among the living.
+    /// The number of the sandbox's range of host user ids. No two sandboxes on the host share one.
     pub slot: u32,
-    /// The image's layers, unpacked, topmost first; read-only and shared.
+    /// The unpacked layers of the image, topmost first. Read-only; shared by all sandboxes of the image.
     pub layers: Vec<PathBuf>,
     pub limits: Limits,
     pub disk_mb: u32,
 }
 
-/// What there is of a sandbox on this host.
+/// The state of a sandbox on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// Nothing at all.
+    /// The host has no trace of it.
     Absent,
-    /// Its disk, but no process: made and not started, or its machine went down.
+    /// It has a disk and no processes: it was never started, or its processes ended.
     Stopped,
     Running,
     Paused,
 }
 
-/// What a driver could not do.
+/// Why a driver call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The sandbox is not there, or not in a state that allows the call.
-    #[error("sandbox {id} is {presence:?}, which does not allow to {action}")]
-    Unsuited { id: SandboxId, presence: Presence, action: &'static str },
-    /// The host has no more of something (disk, loop devices, process ids).
+    /// The sandbox does not exist, or its state does not allow the call.
+    #[error("cannot {action} sandbox {id}: it is {presence:?}")]
+    InvalidState { id: SandboxId, presence: Presence, action: &'static str },
+    /// The host ran out of a resource such as disk space, loop devices or process ids.
     #[error("the host ran out of {what}: {source}")]
     Exhausted { what: &'static str, source: std::io::Error },
-    /// A step failed.
-    #[error("{step}: {reason}")]
-    Failed { step: String, reason: String },
+    /// A step of the call failed.
+    #[error("{step}: {source}")]
+    Failed { step: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl DriverError {
-    /// A failed step with the reason it gave.
-    pub fn failed(step: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self::Failed { step: step.into(), reason: reason.to_string() }
+    /// A failed step and its cause, an error or a message.
+    pub fn failed(
+        step: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Failed { step: step.into(), source: source.into() }
     }
 }
 
-/// An isolation backend. Calls for one sandbox come one at a time; calls for different ones come together.
+/// An isolation backend. The engine makes one call at a time for each sandbox, and concurrent calls for different sandboxes.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {
-    /// Lays out the sandbox's directory and disk. Afterwards it is [`Presence::Stopped`].
+    /// Creates the sandbox's directory and disk. The sandbox is [`Presence::Stopped`] afterwards.
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
 
-    /// Starts the sandbox's first process, the agent, on the disk that is there. Afterwards `connect` works. A plug that fails
-    /// fails the start. A backend whose network cannot be plugged does not call the plug: nothing gets in or out of such a sandbox.
-    async fn start(&self, spec: &SandboxSpec, plug: Option<Plug>) -> Result<(), DriverError>;
+    /// Starts the agent, which is the sandbox's first process, on the existing disk. `connect` works afterwards. An error of the
+    /// network hook fails the start. A backend without a network namespace does not call the hook; its sandboxes have no network.
+    async fn start(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError>;
 
-    /// Stops every process where it stands.
+    /// Freezes all processes of the sandbox.
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// Lets every process go on.
+    /// Thaws all processes of the sandbox.
     async fn resume(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// Gives a started sandbox the limits that `spec` now has.
+    /// Applies the limits in `spec` to a started sandbox.
     async fn limit(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
 
-    /// Ends every process of the sandbox, paused or not, and returns when none runs any more. What else there is of it
-    /// stays for `stop` or `destroy`.
+    /// Kills all processes of the sandbox, frozen or not, and returns when they have ended. Everything else stays for `stop` or
+    /// `destroy`.
     async fn kill(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// Removes all of the sandbox but its disk. Afterwards it is [`Presence::Stopped`].
+    /// Removes everything except the disk. The sandbox is [`Presence::Stopped`] afterwards.
     async fn stop(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// Removes the sandbox and every trace of it. No error if there is none.
+    /// Removes the sandbox completely. Succeeds if it does not exist.
     async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// A new byte stream to the agent, which has one at a time: the caller has dropped the older one.
+    /// Opens a byte stream to the agent. The agent serves one stream at a time: the caller drops the previous one first.
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError>;
 
-    /// What there is of the sandbox now.
+    /// The current state of the sandbox.
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError>;
 
-    /// When the sandbox last gave a sign of life that a reboot does not wipe, in milliseconds since the epoch; `None` where
-    /// nothing tells. Asked when its processes are found gone, to end its running time there.
-    async fn last_sign_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError>;
+    /// When the sandbox was last known to run, in milliseconds since the epoch, from a source that survives a reboot; `None` if
+    /// there is none. The engine ends the running time there when it finds the processes gone.
+    async fn last_seen_running_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError>;
 
-    /// Every sandbox of which there is any trace on this host.
+    /// All sandboxes of which this host has a trace.
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError>;
 }

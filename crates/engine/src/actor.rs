@@ -1,167 +1,171 @@
-//! The one task that changes a sandbox.
+//! The actor of a sandbox: the one task that changes it.
 //!
 //! ```text
-//!               pause / idle                         link lost and nobody inside
+//!               pause / idle                         processes ended
 //!   Running ----------------> Frozen      Running, Frozen ----------------> Stopped
 //!      ^ <------------------------+                                            |
 //!      |         resume                                                        |
 //!      +-----------------------------------------------------------------------+
 //!                      resume: started again on its disk
-//!   any ---- terminate, lifetime over, kept too long ----> the task ends
+//!   any ---- terminate, end of the lifetime or the retention ----> the actor ends
 //! ```
 //!
-//! To the outside `Frozen` and `Stopped` are both `paused`. Each verb acts on the host, commits, publishes and answers, in
-//! that order; where the commit fails, what was done on the host is undone and the caller hears of the failure. A
-//! termination commits first: a daemon that dies then finds no record, and removes what is left.
+//! Clients see `Frozen` and `Stopped` as `paused`. Each operation acts on the host, commits the record, publishes it and replies,
+//! in this order. If the commit fails, the effect on the host is undone and the caller gets the error. A termination commits
+//! first: after a crash the recovery finds no record and removes the sandbox.
+//!
+//! This file has the actor's state and its loop. `lifecycle` has pause, resume, terminate and the loss of processes,
+//! `admission` lets callers work inside, `network_policy` changes the policy, `timeouts` ends idle and expired sandboxes.
 
-mod entry;
-mod network;
+mod admission;
+mod lifecycle;
+mod network_policy;
 mod ports;
-mod verbs;
+mod timeouts;
 
-pub use verbs::PROCESSES_LOST;
+pub use lifecycle::PROCESSES_LOST;
 
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{EventKind, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
-use rules::{Activity, Due, Operation, Prices, Slots, TimeMs, Watch, next_deadline};
+use rules::{Operation, Prices, TimeMs};
+use serde_json::Value;
 use store::{Batch, NewEvent, SandboxRecord, StoreError};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use self::admission::Workload;
+use self::timeouts::Timeouts;
+use crate::counters::Counters;
+use crate::detached::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
 use crate::events;
-use crate::handle::{Handle, MAILBOX, Request, Work};
-use crate::kept::book::{Executions, Reach};
+use crate::host::Host;
+use crate::journal::Journal;
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
-use crate::shared::Shared;
+use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, WorkKind};
+use crate::provision::Provisioner;
+use crate::registry::SandboxRegistry;
 use crate::status::Status;
+use crate::tasks::Tasks;
+use crate::timer::Timer;
 
-/// After a verb that the actor wanted by itself failed, it tries again so much later.
-const RETRY: Duration = Duration::from_secs(5);
-/// The timer takes no more than two years; a ring too early does no harm.
-const LONGEST_WAIT: Duration = Duration::from_secs(300 * 24 * 3600);
+/// What the actors of an engine share.
+pub struct ActorContext {
+    pub host: Arc<Host>,
+    pub provisioner: Arc<Provisioner>,
+    pub journal: Journal,
+    pub counters: Arc<Counters>,
+    pub registry: Arc<SandboxRegistry>,
+    pub detached: Arc<ExecutionRegistry>,
+    pub timer: Timer,
+    pub tasks: Tasks,
+    pub limits: ActorLimits,
+}
 
-/// What a sandbox is when its actor begins.
-pub struct Birth {
+/// The operator's settings for each sandbox.
+pub struct ActorLimits {
+    pub concurrent_executions: u32,
+    pub execution_queue: u32,
+    pub paused_retention_ms: u64,
+    pub prices: Prices,
+}
+
+/// The state of a sandbox at the start of its actor.
+pub struct ActorInit {
     pub record: SandboxRecord,
-    /// Where its processes run and are reached.
+    /// The link to the running agent, if it is open.
     pub agent: Option<Agent>,
     pub reservation: Reservation,
     pub slot: SlotLease,
 }
 
-/// What there is of the sandbox's processes.
-enum Phase {
-    /// They run. No agent: the link broke and is opened again when it is needed.
+/// The state of the sandbox's processes.
+enum ProcessState {
+    /// Without an agent the link is broken; the next request opens another one.
     Running(Option<Agent>),
     Frozen(Option<Agent>),
-    /// There are none.
+    /// The sandbox has no processes.
     Stopped,
 }
 
 struct Actor {
-    shared: Arc<Shared>,
+    context: Arc<ActorContext>,
     record: Arc<SandboxRecord>,
     spec: SandboxSpec,
-    phase: Phase,
+    processes: ProcessState,
     reservation: Reservation,
-    /// Given up with the last trace of the sandbox.
+    /// Released when the sandbox is removed completely.
     slot: Option<SlotLease>,
-    slots: Slots,
-    /// Callers that wait for a place, longest first.
-    queue: VecDeque<entry::Waiting>,
-    traffic: u32,
-    /// Of the places that are taken, those of terminals.
-    terminals: u32,
-    executions: Arc<Executions>,
-    quiet_since: TimeMs,
-    /// When the timer rings, if it is set.
-    armed: Option<TimeMs>,
-    /// What is due waits until then, after it could not be done.
-    not_before: TimeMs,
-    last_loss: Option<Instant>,
-    /// The network may be under another policy than the recorded one: that could not be put back in force.
-    policy_owed: bool,
-    bell: Arc<Notify>,
+    workload: Workload,
+    executions: Arc<SandboxExecutions>,
+    timeouts: Timeouts,
+    last_link_loss: Option<Instant>,
+    /// The enforced network policy may differ from the recorded one. The actor retries until they agree.
+    policy_pending: bool,
     status: watch::Sender<Status>,
-    leaving: mpsc::UnboundedSender<Work>,
 }
 
-/// Whether the actor goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    GoesOn,
-    IsOver,
-}
-
-/// An event in a sandbox's name.
-pub fn event(record: &SandboxRecord, kind: &str, data: serde_json::Value) -> NewEvent {
+/// An event of a sandbox, at the time of the record's last change of state.
+pub fn event(record: &SandboxRecord, kind: EventKind, data: Value) -> NewEvent {
     let at = record.terminated_at.or(record.paused_at).or(record.started_at).unwrap_or(record.created_at);
     NewEvent {
         sandbox: record.id.clone(),
         account: record.account.clone(),
         run: String::new(),
         at,
-        kind: kind.to_owned(),
+        kind: kind.to_string(),
         data,
         once: None,
     }
 }
 
-/// A batch of the next record, with an event of what the running time cost that ends with it. That one comes before the
-/// event of the change, which may be the sandbox's last.
-pub fn with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRecord, at: TimeMs) -> Batch {
+/// A batch with the next record, preceded by a cost event if a stretch of running time ends. The cost event comes first because
+/// the event of the change may be the sandbox's last one.
+pub fn batch_with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRecord, at: TimeMs) -> Batch {
     let batch = Batch::new().put(next.clone());
     match events::cost(prices, before, next) {
-        Some(data) => batch.event(NewEvent { at, ..event(next, EventKind::CostRuntime.as_str(), data) }),
+        Some(data) => batch.event(NewEvent { at, ..event(next, EventKind::CostRuntime, data) }),
         None => batch,
     }
 }
 
-/// Starts the actor of a sandbox whose record is committed, and registers it.
-pub fn spawn(shared: &Arc<Shared>, birth: Birth) -> Status {
-    let Birth { record, agent, reservation, slot } = birth;
+/// Starts and registers the actor of a sandbox whose record is committed.
+pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
+    let ActorInit { record, agent, reservation, slot } = init;
     let (requests, mailbox) = mpsc::channel(MAILBOX);
-    let (leaving, left) = mpsc::unbounded_channel();
+    let (released, released_permits) = mpsc::unbounded_channel();
     let status = Status::new(record);
     let (publisher, watcher) = watch::channel(status.clone());
     let record = Arc::clone(&status.record);
+    let processes = match (record.state, reservation.hold()) {
+        (SandboxState::Running | SandboxState::Creating, _) => ProcessState::Running(agent),
+        (_, rules::Hold::Stopped) => ProcessState::Stopped,
+        (_, _) => ProcessState::Frozen(agent),
+    };
     let actor = Actor {
         spec: spec_of(&record),
-        phase: match (record.state, reservation.hold()) {
-            (SandboxState::Running | SandboxState::Creating, _) => Phase::Running(agent),
-            (_, rules::Hold::Stopped) => Phase::Stopped,
-            (_, _) => Phase::Frozen(agent),
-        },
-        slots: Slots::new(shared.settings.concurrent_executions, shared.settings.execution_queue),
-        queue: VecDeque::new(),
-        traffic: 0,
-        terminals: 0,
-        executions: shared.detached.of(&record.id),
-        quiet_since: shared.clock.now(),
-        armed: None,
-        not_before: TimeMs(0),
-        bell: Arc::new(Notify::new()),
+        processes,
+        workload: Workload::new(&context.limits, Arc::clone(&context.counters), released),
+        executions: context.detached.of(&record.id),
+        timeouts: Timeouts::new(context.timer.clone(), record.id.clone(), context.journal.now()),
         status: publisher,
-        shared: Arc::clone(shared),
+        context: Arc::clone(context),
         record,
         reservation,
         slot: Some(slot),
-        last_loss: None,
-        policy_owed: false,
-        leaving,
+        last_link_loss: None,
+        policy_pending: false,
     };
-    shared.register(status.record.id.clone(), Handle { requests, status: watcher });
-    shared.tasks.spawn(actor.run(mailbox, left));
+    context.registry.insert(status.record.id.clone(), ActorHandle { requests, status: watcher });
+    context.tasks.spawn(actor.run(mailbox, released_permits));
     status
 }
 
-/// What the driver needs to start the sandbox again.
-pub fn spec_of(record: &SandboxRecord) -> SandboxSpec {
+/// The driver's parameters of a recorded sandbox.
+fn spec_of(record: &SandboxRecord) -> SandboxSpec {
     let resources = record.config.resources;
     SandboxSpec {
         id: record.id.clone(),
@@ -173,161 +177,126 @@ pub fn spec_of(record: &SandboxRecord) -> SandboxSpec {
 }
 
 impl Actor {
-    async fn run(mut self, mut mailbox: mpsc::Receiver<Request>, mut left: mpsc::UnboundedReceiver<Work>) {
-        let bell = Arc::clone(&self.bell);
-        let stopping = self.shared.stopping.clone();
-        if matches!(self.phase, Phase::Running(None)) {
-            // Recovered: reached by its own actor, so that one that does not answer keeps nobody else waiting.
+    async fn run(
+        mut self,
+        mut mailbox: mpsc::Receiver<ActorRequest>,
+        mut released_permits: mpsc::UnboundedReceiver<WorkKind>,
+    ) {
+        let timeout_reached = self.timeouts.reached();
+        let stopping = self.context.tasks.stopping().clone();
+        if matches!(self.processes, ProcessState::Running(None)) {
+            // A recovered sandbox is connected by its own actor, so that an agent that does not answer delays no other.
             self.link_lost().await;
         }
-        self.keep_found();
-        self.arm();
+        let (status, workload) = (&self.status, &mut self.workload);
+        self.executions.adopt_recovered(status, |kind| workload.adopt(kind));
+        self.arm_timeout();
         loop {
-            self.publish_reach();
-            let mut link = self.link_end();
-            let life = tokio::select! {
-                // Whoever left makes room for whoever asks.
+            self.publish_agent();
+            let mut link_end = self.link_end();
+            let flow = tokio::select! {
+                // In this order: returned permits make room for requests, and requests do not delay a timeout.
                 biased;
-                Some(work) = left.recv() => {
-                    self.left(work).await;
-                    Life::GoesOn
+                Some(work) = released_permits.recv() => {
+                    self.release(work).await;
+                    ControlFlow::Continue(())
                 }
-                () = link_ended(&mut link) => {
+                () = link_ended(&mut link_end) => {
                     self.link_lost().await;
-                    Life::GoesOn
+                    ControlFlow::Continue(())
                 }
-                // What is due is not put off by requests, however many.
-                () = bell.notified() => self.ring().await,
+                () = timeout_reached.notified() => self.run_due_timeout().await,
                 request = mailbox.recv() => match request {
                     Some(request) => self.serve(request).await,
                     None => break,
                 },
-                () = tokio::time::sleep(network::RETRY), if self.policy_owed => {
-                    self.enforce().await;
-                    Life::GoesOn
+                () = tokio::time::sleep(network_policy::RETRY), if self.policy_pending => {
+                    self.reapply_policy().await;
+                    ControlFlow::Continue(())
                 }
-                // The engine stops, and the sandbox lives on.
+                // The engine stops. The sandbox keeps running.
                 () = stopping.cancelled() => break,
             };
-            if life == Life::IsOver {
+            if flow.is_break() {
                 break;
             }
-            self.arm();
+            self.arm_timeout();
         }
-        // The link ends with the last who holds it.
-        let is_over = self.record.state == SandboxState::Terminated;
-        self.executions.reach.send_replace(if is_over { Reach::Terminated } else { Reach::Waiting });
-        self.shared.timer.clear(self.record.id.clone());
+        // Detached executions drop their clones of the link.
+        let is_terminated = self.record.state == SandboxState::Terminated;
+        self.executions.set_agent(if is_terminated {
+            AgentAvailability::SandboxTerminated
+        } else {
+            AgentAvailability::Waiting
+        });
+        self.timeouts.clear();
     }
 
     fn id(&self) -> &SandboxId {
         &self.record.id
     }
 
-    async fn serve(&mut self, request: Request) -> Life {
-        self.touch();
+    /// Carries out a request. A caller that stopped waiting does not get the reply; the effect is published all the same.
+    async fn serve(&mut self, request: ActorRequest) -> ControlFlow<()> {
+        self.timeouts.touch(self.context.journal.now());
         match request {
-            Request::Touch => {}
-            Request::Enter { operation, reply } => self.enter(operation, reply).await,
-            Request::Detach { auto_resume, is_terminal, reply } => {
-                let work = if is_terminal { Work::Terminal } else { Work::Command };
-                self.enter_for(work, Operation::Execute { auto_resume }, reply).await;
+            ActorRequest::Touch => {}
+            ActorRequest::Enter { operation, reply } => {
+                let is_command = matches!(operation, Operation::Execute { .. });
+                let work = if is_command { WorkKind::Command } else { WorkKind::Traffic };
+                self.admit(work, operation, reply).await;
             }
-            Request::Pause { reply } => {
-                let result = self.pause("request").await;
-                // Nobody may be waiting any more; the state is published all the same.
+            ActorRequest::Detach { auto_resume, is_terminal, reply } => {
+                let work = WorkKind::of_detached(is_terminal);
+                self.admit(work, Operation::Execute { auto_resume }, reply).await;
+            }
+            ActorRequest::Pause { reply } => {
+                let result = self.pause(lifecycle::ON_REQUEST).await;
                 let _ = reply.send(result);
             }
-            Request::Resume { reply } => {
+            ActorRequest::Resume { reply } => {
                 let result = self.resume().await;
                 if let Err(error) = &result {
-                    self.shared.counters.refusal(error);
+                    self.context.counters.refusal(error);
                 }
                 let _ = reply.send(result);
             }
-            Request::Network { change, reply } => {
+            ActorRequest::Network { change, reply } => {
                 let result = self.change_network(change).await;
                 let _ = reply.send(result);
             }
-            Request::Expose { order, run, reply } => {
-                let result = self.expose(order, run).await;
+            ActorRequest::Expose { order, run, reply } => {
+                let result = self.expose_port(order, run).await;
                 let _ = reply.send(result);
             }
-            Request::ClosePort { port, run, reply } => {
+            ActorRequest::ClosePort { port, run, reply } => {
                 let result = self.close_port(port, run).await;
                 let _ = reply.send(result);
             }
-            Request::Terminate { reason, reply } => {
+            ActorRequest::Terminate { reason, reply } => {
                 let result = self.terminate(&reason).await;
-                let over = result.is_ok();
+                let is_terminated = result.is_ok();
                 let _ = reply.send(result);
-                if over {
-                    return Life::IsOver;
+                if is_terminated {
+                    return ControlFlow::Break(());
                 }
             }
         }
-        Life::GoesOn
+        ControlFlow::Continue(())
     }
 
-    /// Does what is due now, if anything is.
-    async fn ring(&mut self) -> Life {
-        self.armed = None;
-        let now = self.shared.clock.now();
-        let Some(deadline) = next_deadline(&self.watch()).filter(|deadline| deadline.is_due(now)) else {
-            return Life::GoesOn;
-        };
-        let result = match deadline.what {
-            Due::AutoPause => self.pause(verbs::IDLE).await.map(|_| Life::GoesOn),
-            Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| Life::IsOver),
-        };
-        result.unwrap_or_else(|error| {
-            tracing::error!(id = %self.id(), %error, due = ?deadline.what, "a deadline could not be kept; trying again");
-            self.not_before = now.after(crate::clock::millis(RETRY));
-            Life::GoesOn
-        })
-    }
-
-    fn watch(&self) -> Watch {
-        let busy = self.slots.running() > self.terminals || self.slots.queued() > 0 || self.traffic > 0;
-        Watch {
-            state: self.record.state,
-            accounting: self.record.accounting,
-            activity: if busy { Activity::Busy } else { Activity::QuietSince(self.quiet_since) },
-            timeout_ms: self.record.config.timeout_ms,
-            idle_timeout_ms: self.record.config.idle_timeout_ms,
-            paused_retention_ms: self.shared.settings.paused_retention_ms,
-        }
-    }
-
-    /// Sets the timer if it would ring too late. One that rings too early costs less than setting it at every command.
-    fn arm(&mut self) {
-        let Some(deadline) = next_deadline(&self.watch()) else { return };
-        let at = deadline.at.max(self.not_before);
-        if self.armed.is_some_and(|armed| armed <= at) {
-            return;
-        }
-        let wait = Duration::from_millis(at.since(self.shared.clock.now())).min(LONGEST_WAIT);
-        self.shared.timer.set(self.id().clone(), wait, Arc::clone(&self.bell));
-        self.armed = Some(at);
-    }
-
-    fn touch(&mut self) {
-        self.quiet_since = self.shared.clock.now();
-    }
-
-    /// Commits the next record with an event about it and one about what it cost, and publishes it.
+    /// Commits and publishes the next record, with an event about the change and one about the cost of running time.
     async fn commit(
         &mut self,
         next: SandboxRecord,
-        kind: &str,
-        data: serde_json::Value,
+        kind: EventKind,
+        data: Value,
         at: TimeMs,
     ) -> Result<(), StoreError> {
         let event = NewEvent { at, ..event(&next, kind, data) };
         self.commit_events(next, vec![event], at).await
     }
 
-    /// The same with any events.
     async fn commit_events(
         &mut self,
         mut next: SandboxRecord,
@@ -335,25 +304,35 @@ impl Actor {
         at: TimeMs,
     ) -> Result<(), StoreError> {
         next.revision = self.record.revision + 1;
-        let batch = with_cost(&self.shared.settings.prices, &self.record, &next, at);
-        self.shared.store.commit(events.into_iter().fold(batch, Batch::event)).await?;
+        let batch = batch_with_cost(&self.context.limits.prices, &self.record, &next, at);
+        self.context.journal.commit(events.into_iter().fold(batch, Batch::event)).await?;
         let status = Status::new(next);
         self.record = Arc::clone(&status.record);
         self.status.send_replace(status);
         Ok(())
     }
 
+    /// Publishes the link to the agent to the detached executions.
+    fn publish_agent(&self) {
+        self.executions.set_agent(match &self.processes {
+            ProcessState::Running(Some(agent)) => AgentAvailability::Linked(agent.clone()),
+            // A frozen agent does not answer.
+            ProcessState::Running(None) | ProcessState::Frozen(_) => AgentAvailability::Waiting,
+            ProcessState::Stopped => AgentAvailability::ProcessesGone,
+        });
+    }
+
     fn link_end(&self) -> Option<watch::Receiver<bool>> {
-        match &self.phase {
-            Phase::Running(Some(agent)) | Phase::Frozen(Some(agent)) => Some(agent.ended()),
-            Phase::Running(None) | Phase::Frozen(None) | Phase::Stopped => None,
+        match &self.processes {
+            ProcessState::Running(Some(agent)) | ProcessState::Frozen(Some(agent)) => Some(agent.ended()),
+            ProcessState::Running(None) | ProcessState::Frozen(None) | ProcessState::Stopped => None,
         }
     }
 }
 
 async fn link_ended(link: &mut Option<watch::Receiver<bool>>) {
     match link {
-        // The sender going away is an end too.
+        // A dropped sender means the same.
         Some(ended) => drop(ended.wait_for(|ended| *ended).await),
         None => std::future::pending().await,
     }

@@ -1,4 +1,4 @@
-//! What time it is, for everything that is kept or compared with what is kept.
+//! The time of day for everything that is stored or compared with stored times.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 pub enum Clock {
     /// The host's clock.
     System,
-    /// Starts at a given time and goes with the runtime's timers, so that tests may let days pass at once.
+    /// Starts at a given time and follows the runtime's timers, so that tests can let days pass.
     Runtime { start: TimeMs, begun: Instant },
 }
 

@@ -1,7 +1,7 @@
-//! Counters of what happens and gauges of what there is, for metrics.
+//! Counters of events and gauges of current numbers, for metrics.
 //!
-//! Everybody counts where it happens, each in one addition. What there is now is counted by guards, so that nothing that ends
-//! early stays counted.
+//! Components count where something happens, with one atomic addition. Gauges are decremented by guards, so that a cancelled
+//! operation does not stay counted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::EngineError;
 
-/// Declares the counters once: as they are counted and as they are shown.
+/// Declares each counter once, for counting and for reading.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// How often something happened since the engine was opened.
@@ -21,8 +21,13 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counters {
             $(pub $name: Counter,)*
-            /// Refusals of the network that were told, by the code of their reason.
+            /// Refusals by the network, by the code of the reason.
             pub network_refusals: ByReason,
+            /// Creates in progress.
+            pub creating: Gauge,
+            pub executions_running: Gauge,
+            /// Commands that wait for an execution slot.
+            pub executions_waiting: Gauge,
         }
 
         impl Counters {
@@ -34,40 +39,40 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Sandboxes made from the pool, and made from nothing.
+    /// Sandboxes created from the warm pool, and created cold.
     created_warm,
     created_cold,
-    /// Creates that failed for a fault of ours; refusals are counted below.
+    /// Creates that failed in the service. Refused creates are counted below.
     create_failed,
-    /// Creates and resumes for which the host had no room, and creates for which it had no range of user ids.
+    /// Creates and resumes refused for lack of capacity, and creates refused for lack of a range of user ids.
     refused_capacity,
     refused_slots,
-    /// Commands that were let in, and those refused because too many ran.
+    /// Admitted commands, and commands refused because too many were running.
     executions_started,
     refused_executions,
     paused_on_request,
     paused_idle,
     resumed,
-    /// Sandboxes that ended because somebody said so, at the end of their lifetime, and of the time they are kept paused.
+    /// Sandboxes terminated on request, at the end of their lifetime, and at the end of the retention of paused sandboxes.
     terminated_on_request,
     terminated_timeout,
     terminated_expired,
-    /// Sandboxes whose processes ended outside their control.
+    /// Sandboxes whose processes ended unexpectedly.
     processes_lost,
-    /// Rows that were removed because their time was over: terminated sandboxes, and kept answers.
+    /// Expired rows that were deleted: terminated sandboxes, and idempotency records.
     purged_sandboxes,
     purged_answers,
-    /// Events that could not be noted.
+    /// Events that could not be appended to the event journal.
     events_lost,
 }
 
-/// A number that many add to.
+/// A number that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    pub fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
     }
 
     pub fn get(&self) -> u64 {
@@ -75,13 +80,13 @@ impl Counter {
     }
 }
 
-/// Numbers by a reason, of which there are few.
+/// A counter for each reason. There are few reasons.
 #[derive(Debug, Default)]
 pub struct ByReason(Mutex<BTreeMap<&'static str, u64>>);
 
 impl ByReason {
-    pub fn add(&self, reason: net::Reason, more: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(reason.code()).or_default() += more;
+    pub fn add(&self, reason: net::Reason, count: u64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(reason.code()).or_default() += count;
     }
 
     pub fn read(&self) -> Vec<(&'static str, u64)> {
@@ -94,18 +99,18 @@ impl ByReason {
     }
 }
 
-/// How many of something there are now.
+/// A current number.
 #[derive(Debug, Clone, Default)]
 pub struct Gauge(Arc<AtomicU64>);
 
-/// One of them, until it is dropped.
+/// Counts one until it is dropped.
 #[derive(Debug)]
-pub struct Counted(Arc<AtomicU64>);
+pub struct GaugeGuard(Arc<AtomicU64>);
 
 impl Gauge {
-    pub fn one(&self) -> Counted {
+    pub fn enter(&self) -> GaugeGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(&self.0))
+        GaugeGuard(Arc::clone(&self.0))
     }
 
     pub fn get(&self) -> u64 {
@@ -113,14 +118,14 @@ impl Gauge {
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Counters {
-    /// A create or a resume that was refused or failed.
+    /// Counts a refused create, resume or command.
     pub fn refusal(&self, error: &EngineError) {
         match error {
             EngineError::NoCapacity(_) => self.refused_capacity.add(1),

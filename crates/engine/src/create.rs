@@ -1,65 +1,51 @@
-//! Creation, in phases of which each is made from the one before:
+//! Creates a sandbox for an account:
 //!
 //! ```text
-//!   Reserved --start--> Started --settle--> Settled --record--> an actor in the registry
-//!      |                   |                    |                    |
-//!      +-- capacity, ids   +-- the same, and    +-- the same         +-- committed: from here on
-//!          come back           everything on                             it is a sandbox
-//!                              the host goes
+//! warm pool or Provisioner --> ProvisionedSandbox --configure--> ConfiguredSandbox --record--> actor in the registry
 //! ```
 //!
-//! A sandbox is connected while it starts, and nothing passes before its policy is in force, which settling does last.
-//!
-//! A phase that fails undoes all before it, and answers only when that is done. A daemon that dies half-way leaves things on
-//! the host without a record, which recovery removes. The pool keeps sandboxes in the phase `Started`.
+//! The network connects a sandbox when it starts; no packet passes before its policy is enforced, which is the last step of the
+//! configuration. A failed step undoes all earlier steps before it returns. If the daemon crashes before the record is
+//! committed, recovery removes the sandbox.
 
 use std::sync::Arc;
 
-use api::{Resources, SandboxConfig, SandboxId, SandboxState};
-use driver::{Limits, SandboxSpec};
-use rand::Rng;
+use api::{EventKind, SandboxConfig, SandboxState};
+use driver::Limits;
 use rules::{Accounting, TimeMs};
+use serde_json::json;
 use store::{Batch, NewEvent, Remembered, SandboxRecord, StoreError};
 
-use crate::actor::{self, Birth};
-use crate::agent_start::{FIRST_REACH, SETUP_PATIENCE, reach};
+use crate::actor::{self, ActorInit};
 use crate::error::EngineError;
-use crate::ledger::{Reservation, SlotLease};
-use crate::link::{Agent, LinkError};
-use crate::network;
+use crate::host::{SETUP_TIMEOUT, guest_of_spec};
+use crate::link::LinkError;
+use crate::provision::{ProvisionedSandbox, new_sandbox_id};
+use crate::services::Services;
 use crate::settings::Template;
-use crate::shared::Shared;
-use crate::shed::{Removed, discard, shed_one_of_all, undo};
-use crate::shelves::Started;
 use crate::status::Status;
 
-/// A share of the host, and a name.
-pub struct Reserved {
-    id: SandboxId,
-    resources: Resources,
-    reservation: Reservation,
-    slot: SlotLease,
-}
+/// The working directory that exists on each disk from the start.
+const DISK_WORKDIR: &str = "/workspace";
 
-/// A sandbox as its owner wants it, unrecorded.
-pub struct Settled(Started);
+/// A sandbox with the configuration of its owner and without a record.
+struct ConfiguredSandbox(ProvisionedSandbox);
 
-/// Makes an answer's status and body from a record.
-pub type Respond = Box<dyn FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send>;
+/// Builds the status and the body of the response from the record.
+pub type BuildResponse = Box<dyn FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send>;
 
-/// The answer to a create that carried an idempotency key, kept with the record in one commit: a daemon that dies at any
-/// instant has both or neither.
-pub struct Remember {
+/// The idempotency record of a create. It is committed together with the sandbox's record: after a crash both exist or neither.
+pub struct PendingIdempotencyRecord {
     pub endpoint: String,
     pub key: String,
     pub request_hash: [u8; 32],
     pub expires_at: TimeMs,
-    /// Asked with the record that is about to be committed.
-    pub respond: Respond,
+    /// Called with the record that is about to be committed.
+    pub respond: BuildResponse,
 }
 
-impl Remember {
-    fn answer(self, record: &SandboxRecord) -> Remembered {
+impl PendingIdempotencyRecord {
+    fn complete(self, record: &SandboxRecord) -> Remembered {
         let (status, content) = (self.respond)(record);
         Remembered {
             account: record.account.clone(),
@@ -74,242 +60,146 @@ impl Remember {
     }
 }
 
-/// Makes a sandbox for an account, from the pool if it holds a fit one.
+/// Creates a sandbox, from the warm pool if it has a matching one.
 pub async fn create(
-    shared: &Arc<Shared>,
+    services: &Arc<Services>,
     account: String,
     config: SandboxConfig,
     template: Template,
-    remember: Option<Remember>,
+    idempotency: Option<PendingIdempotencyRecord>,
 ) -> Result<Status, EngineError> {
-    let _counted = shared.creating.one();
-    let made = make(shared, &account, config, template, remember).await;
-    if let Err(error) = &made {
-        note_failure(shared, account, error).await;
+    let _counted = services.counters.creating.enter();
+    let created = try_create(services, &account, config, template, idempotency).await;
+    if let Err(error) = &created {
+        record_failure(services, account, error).await;
     }
-    made
+    created
 }
 
-/// A failed start leaves nothing but an event. What was only refused leaves none.
-async fn note_failure(shared: &Shared, account: String, error: &EngineError) {
-    let refused = matches!(
-        error,
-        EngineError::NoCapacity(_)
-            | EngineError::NoSlot(_)
-            | EngineError::Stopping
-            | EngineError::Store(StoreError::AlreadyRemembered { .. })
-    );
-    if refused {
-        shared.counters.refusal(error);
-        return;
-    }
-    shared.counters.create_failed.add(1);
-    let event = NewEvent {
-        sandbox: new_id(),
-        account,
-        run: String::new(),
-        at: shared.clock.now(),
-        kind: "sandbox.error".to_owned(),
-        data: serde_json::json!({ "message": told(error) }),
-        once: None,
-    };
-    if let Err(error) = shared.store.commit(Batch::new().event(event)).await {
-        tracing::error!(%error, "could not record that a sandbox failed to start");
-    }
-}
-
-/// What its owner may know of a failed start; of the rest the log has more.
-fn told(error: &EngineError) -> String {
-    match error {
-        EngineError::Workdir { .. } => format!("could not be started: {error}"),
-        _ => "could not be started, through a fault of the server".to_owned(),
-    }
-}
-
-fn new_id() -> SandboxId {
-    let mut random = [0; 20];
-    rand::rng().fill_bytes(&mut random);
-    SandboxId::from_random(random)
-}
-
-async fn make(
-    shared: &Arc<Shared>,
+async fn try_create(
+    services: &Arc<Services>,
     account: &str,
     config: SandboxConfig,
     template: Template,
-    remember: Option<Remember>,
+    idempotency: Option<PendingIdempotencyRecord>,
 ) -> Result<Status, EngineError> {
-    let (started, counter) = match claim(shared, &config, &template) {
-        Some(started) => (started, &shared.counters.created_warm),
-        None => (start_cold(shared, config.resources, template).await?, &shared.counters.created_cold),
-    };
-    let settled = started.settle(shared, &config).await?;
-    let made = settled.record(shared, account.to_owned(), config, remember).await?;
-    counter.add(1);
-    Ok(made)
-}
-
-async fn start_cold(
-    shared: &Arc<Shared>,
-    resources: Resources,
-    template: Template,
-) -> Result<Started, EngineError> {
-    let reserved = match Reserved::new(shared, resources) {
-        // What stands ready for others gives way to what is wanted now.
-        Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
-            if shared.ledger.could_fit(resources) && shed_one_of_all(shared).await =>
-        {
-            return Box::pin(start_cold(shared, resources, template)).await;
+    let counters = &services.counters;
+    let (provisioned, counter) = match take_from_pool(services, &config, &template) {
+        Some(provisioned) => (provisioned, &counters.created_warm),
+        None => {
+            let provisioner = &services.provisioner;
+            let provisioned = provisioner.provision_with_eviction(config.resources, template).await?;
+            (provisioned, &counters.created_cold)
         }
-        reserved => reserved?,
     };
-    reserved.start(shared, template).await
+    let configured = configure(services, provisioned, &config).await?;
+    let status = record(services, configured, account.to_owned(), config, idempotency).await?;
+    counter.add(1);
+    Ok(status)
 }
 
-fn claim(shared: &Arc<Shared>, config: &SandboxConfig, template: &Template) -> Option<Started> {
-    let (found, unfit) = shared.shelves.take_fit(template, config.resources.disk_mb);
-    shared.shelves.wake.notify_one();
-    for member in unfit {
-        let shared_by_task = Arc::clone(shared);
-        shared.tasks.spawn(async move { discard(&shared_by_task, member).await });
+fn take_from_pool(
+    services: &Services,
+    config: &SandboxConfig,
+    template: &Template,
+) -> Option<ProvisionedSandbox> {
+    let (found, stale) = services.warm_pool.take_matching(template, config.resources.disk_mb);
+    services.warm_pool.request_refill();
+    for sandbox in stale {
+        services.provisioner.discard_in_background(sandbox);
     }
     found
 }
 
-impl Reserved {
-    pub fn new(shared: &Shared, resources: Resources) -> Result<Self, EngineError> {
-        if shared.stopping.is_cancelled() {
-            return Err(EngineError::Stopping);
-        }
-        let reservation = shared.ledger.reserve(resources)?;
-        let slot = shared.ledger.lease_slot()?;
-        Ok(Self { id: new_id(), resources, reservation, slot })
+/// Applies the owner's configuration. After a failure the sandbox is discarded, or returned to the pool if it is unchanged.
+async fn configure(
+    services: &Services,
+    mut sandbox: ProvisionedSandbox,
+    config: &SandboxConfig,
+) -> Result<ConfiguredSandbox, EngineError> {
+    let Err(error) = try_configure(services, &mut sandbox, config).await else {
+        return Ok(ConfiguredSandbox(sandbox));
+    };
+    let is_unchanged = matches!(error, EngineError::NoCapacity(_));
+    let unused = if is_unchanged { services.warm_pool.put_back(sandbox) } else { Some(sandbox) };
+    if let Some(sandbox) = unused {
+        services.provisioner.discard(sandbox).await;
     }
+    Err(error)
+}
 
-    pub async fn start(self, shared: &Arc<Shared>, template: Template) -> Result<Started, EngineError> {
-        let spec = SandboxSpec {
-            id: self.id,
-            slot: self.slot.number,
-            layers: template.layers.clone(),
-            limits: Limits { cpu: self.resources.cpu, memory_mb: self.resources.memory_mb },
-            disk_mb: self.resources.disk_mb,
-        };
-        match bring_up(shared, &spec).await {
-            Ok(agent) => Ok(Started {
-                spec,
-                resources: self.resources,
-                template,
-                agent,
-                reservation: self.reservation,
-                slot: self.slot,
-            }),
-            Err(error) => {
-                if undo(shared, &network::guest_of(&spec)).await == Removed::NotAll {
-                    self.slot.keep();
-                }
-                Err(error)
+async fn try_configure(
+    services: &Services,
+    sandbox: &mut ProvisionedSandbox,
+    config: &SandboxConfig,
+) -> Result<(), EngineError> {
+    let wanted = config.resources;
+    if sandbox.resources != wanted {
+        while let Err(error) = sandbox.reservation.resize(wanted) {
+            if !(services.ledger.could_fit(wanted) && services.provisioner.evict_one_or_wait().await) {
+                return Err(error);
             }
         }
+        sandbox.resources = wanted;
+        sandbox.spec.limits = Limits { cpu: wanted.cpu, memory_mb: wanted.memory_mb };
+        services.host.driver().limit(&sandbox.spec).await?;
     }
-}
-
-async fn bring_up(shared: &Shared, spec: &SandboxSpec) -> Result<Agent, EngineError> {
-    shared.driver.create(spec).await?;
-    shared.driver.start(spec, Some(network::plug(shared, network::guest_of(spec)))).await?;
-    reach(shared, &spec.id, FIRST_REACH).await
-}
-
-impl Started {
-    pub async fn settle(
-        mut self,
-        shared: &Arc<Shared>,
-        config: &SandboxConfig,
-    ) -> Result<Settled, EngineError> {
-        match self.try_settle(shared, config).await {
-            Ok(()) => Ok(Settled(self)),
-            Err(error) => {
-                // As it came from its shelf, and in nobody's way: a refused create costs the pool nothing.
-                let unchanged = matches!(error, EngineError::NoCapacity(_));
-                let left = if unchanged { shared.shelves.give_back(self) } else { Some(self) };
-                if let Some(member) = left {
-                    discard(shared, member).await;
-                }
-                Err(error)
+    if config.workdir != DISK_WORKDIR {
+        let created = sandbox.agent.make_dirs(&[&config.workdir], SETUP_TIMEOUT).await;
+        created.map_err(|error| match error {
+            LinkError::Refused { message, .. } => {
+                EngineError::Workdir { path: config.workdir.clone(), reason: message }
             }
-        }
+            error => error.into(),
+        })?;
     }
-
-    async fn try_settle(&mut self, shared: &Shared, config: &SandboxConfig) -> Result<(), EngineError> {
-        if self.resources != config.resources {
-            while let Err(error) = self.reservation.resize(config.resources) {
-                if !(shared.ledger.could_fit(config.resources) && shed_one_of_all(shared).await) {
-                    return Err(error);
-                }
-            }
-            self.resources = config.resources;
-            self.spec.limits = Limits { cpu: config.resources.cpu, memory_mb: config.resources.memory_mb };
-            shared.driver.limit(&self.spec).await?;
-        }
-        if config.workdir != DISK_WORKDIR {
-            let made = self.agent.make_dirs(&[&config.workdir], SETUP_PATIENCE).await;
-            made.map_err(|error| match error {
-                LinkError::Refused { message, .. } => {
-                    EngineError::Workdir { path: config.workdir.clone(), reason: message }
-                }
-                error => error.into(),
-            })?;
-        }
-        Ok(shared.network.apply(&network::guest_of(&self.spec), &config.network.egress).await?)
-    }
+    let guest = guest_of_spec(&sandbox.spec);
+    Ok(services.host.network().apply(&guest, &config.network.egress).await?)
 }
 
-/// On every disk from the start.
-const DISK_WORKDIR: &str = "/workspace";
-
-impl Settled {
-    async fn record(
-        self,
-        shared: &Arc<Shared>,
-        account: String,
-        config: SandboxConfig,
-        remember: Option<Remember>,
-    ) -> Result<Status, EngineError> {
-        let started = self.0;
-        let record = new_record(shared, &started, account, config);
-        let created =
-            actor::event(&record, "sandbox.created", serde_json::json!({ "image": record.config.image }));
-        let running = actor::event(&record, "sandbox.started", serde_json::json!({}));
-        let mut batch = Batch::new().put(record.clone()).event(created).event(running);
-        if let Some(remember) = remember {
-            batch = batch.remember(remember.answer(&record));
-        }
-        if let Err(error) = shared.store.commit(batch).await {
-            discard(shared, started).await;
-            return Err(error.into());
-        }
-        let birth = Birth {
-            record,
-            agent: Some(started.agent),
-            reservation: started.reservation,
-            slot: started.slot,
-        };
-        Ok(actor::spawn(shared, birth))
+/// Commits the record, and starts the sandbox's actor.
+async fn record(
+    services: &Services,
+    configured: ConfiguredSandbox,
+    account: String,
+    config: SandboxConfig,
+    idempotency: Option<PendingIdempotencyRecord>,
+) -> Result<Status, EngineError> {
+    let sandbox = configured.0;
+    let record = new_record(services.journal.now(), &sandbox, account, config);
+    let image = json!({ "image": record.config.image });
+    let created = actor::event(&record, EventKind::SandboxCreated, image);
+    let started = actor::event(&record, EventKind::SandboxStarted, json!({}));
+    let mut batch = Batch::new().put(record.clone()).event(created).event(started);
+    if let Some(idempotency) = idempotency {
+        batch = batch.remember(idempotency.complete(&record));
     }
+    if let Err(error) = services.journal.commit(batch).await {
+        services.provisioner.discard(sandbox).await;
+        return Err(error.into());
+    }
+    let ProvisionedSandbox { agent, reservation, slot, .. } = sandbox;
+    Ok(actor::spawn(&services.actors, ActorInit { record, agent: Some(agent), reservation, slot }))
 }
 
-fn new_record(shared: &Shared, started: &Started, account: String, config: SandboxConfig) -> SandboxRecord {
-    let now = shared.clock.now();
+fn new_record(
+    now: TimeMs,
+    sandbox: &ProvisionedSandbox,
+    account: String,
+    config: SandboxConfig,
+) -> SandboxRecord {
     let mut accounting = Accounting::default();
     accounting.started(now);
+    let template = &sandbox.template;
     SandboxRecord {
-        id: started.spec.id.clone(),
+        id: sandbox.spec.id.clone(),
         account,
         state: SandboxState::Running,
         config,
-        slot: started.slot.number,
-        image_digest: started.template.digest.clone(),
-        layers: started.template.layers.iter().map(|layer| layer.to_string_lossy().into_owned()).collect(),
-        image_env: started.template.env.clone(),
+        slot: sandbox.slot.number,
+        image_digest: template.digest.clone(),
+        layers: template.layers.iter().map(|layer| layer.to_string_lossy().into_owned()).collect(),
+        image_env: template.env.clone(),
         created_at: now,
         started_at: Some(now),
         paused_at: None,
@@ -319,5 +209,41 @@ fn new_record(shared: &Shared, started: &Started, account: String, config: Sandb
         revision: 1,
         note: None,
         ports: Vec::new(),
+    }
+}
+
+/// Counts a refused create, or records an event for a failed one.
+async fn record_failure(services: &Services, account: String, error: &EngineError) {
+    let is_refusal = matches!(
+        error,
+        EngineError::NoCapacity(_)
+            | EngineError::NoSlot(_)
+            | EngineError::Stopping
+            | EngineError::Store(StoreError::AlreadyRemembered { .. })
+    );
+    if is_refusal {
+        services.counters.refusal(error);
+        return;
+    }
+    services.counters.create_failed.add(1);
+    let event = NewEvent {
+        sandbox: new_sandbox_id(),
+        account,
+        run: String::new(),
+        at: services.journal.now(),
+        kind: EventKind::SandboxError.to_string(),
+        data: json!({ "message": failure_message(error) }),
+        once: None,
+    };
+    if let Err(error) = services.journal.commit(Batch::new().event(event)).await {
+        tracing::error!(%error, "could not record that a sandbox failed to start");
+    }
+}
+
+/// What the owner may know of a failed start. The log has the details.
+fn failure_message(error: &EngineError) -> String {
+    match error {
+        EngineError::Workdir { .. } => format!("could not be started: {error}"),
+        _ => "could not be started because of a failure of the server".to_owned(),
     }
 }

@@ -1,6 +1,6 @@
-//! A command's time, kept by a task of its own, so that it is over when it is over, whether anybody reads the output or not.
+//! The time limit of a command, enforced by a task of its own, so that it holds whether or not the output is read.
 //!
-//! The time stands still while the sandbox is paused. The task ends with its [`Deadline`], or when it has done its work.
+//! The clock stands still while the sandbox is paused. The task ends with its [`Deadline`], or when it has killed the command.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::link::{Command, Killer};
 use crate::status::Status;
 
 /// How long the agent may take to start a command, and to report the end of one that it killed.
-pub const AGENT_PATIENCE: Duration = Duration::from_secs(10);
+pub const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Deadline {
-    /// When the command was told to die.
+    /// When the command was killed.
     over: watch::Receiver<Option<Instant>>,
     status: watch::Receiver<Status>,
     task: AbortHandle,
 }
 
 impl Deadline {
-    /// From now on the command has `left`.
+    /// Kills the command after `left` of running time.
     pub fn start(command: &Command, status: watch::Receiver<Status>, clock: Clock, left: Duration) -> Self {
         let now_running = status.borrow().record.accounting.running_ms(clock.now());
         Self::at(command.killer(), status, clock, now_running.saturating_add(millis(left)))
     }
 
-    /// It has until its sandbox has run for so long.
+    /// Kills the command when its sandbox has run for `ends_at_running_ms`.
     pub fn at(
         killer: Killer,
         status: watch::Receiver<Status>,
@@ -38,7 +38,7 @@ impl Deadline {
         ends_at_running_ms: u64,
     ) -> Self {
         let (done, over) = watch::channel(None);
-        let task = tokio::spawn(keep(Budget { clock, ends_at_running_ms }, status.clone(), killer, done));
+        let task = tokio::spawn(enforce(Budget { clock, ends_at_running_ms }, status.clone(), killer, done));
         Self { over, status, task: task.abort_handle() }
     }
 
@@ -46,12 +46,12 @@ impl Deadline {
         self.over.borrow().is_some()
     }
 
-    /// Resolves when the end of a killed command should long have come.
+    /// Resolves when the agent has not reported the end of a killed command in time.
     pub async fn agent_is_late(&mut self) {
-        let told = self.over.wait_for(Option::is_some).await.ok().and_then(|told| *told);
-        // Where the task gave up the sandbox is over, and the command's end comes with the link's.
-        let Some(told) = told else { return std::future::pending().await };
-        let mut until = told + AGENT_PATIENCE;
+        let killed_at = self.over.wait_for(Option::is_some).await.ok().and_then(|killed_at| *killed_at);
+        // The task ended without a kill, so the sandbox has ended; the end of the link ends the command.
+        let Some(killed_at) = killed_at else { return std::future::pending().await };
+        let mut until = killed_at + AGENT_TIMEOUT;
         loop {
             tokio::time::sleep_until(until).await;
             if self.status.borrow_and_update().state() != SandboxState::Paused {
@@ -61,7 +61,7 @@ impl Deadline {
             if self.status.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            until = Instant::now() + AGENT_PATIENCE;
+            until = Instant::now() + AGENT_TIMEOUT;
         }
     }
 }
@@ -74,12 +74,12 @@ impl Drop for Deadline {
 
 struct Budget {
     clock: Clock,
-    /// Running time of the sandbox at which it is used up.
+    /// The running time of the sandbox at which the command is killed.
     ends_at_running_ms: u64,
 }
 
 impl Budget {
-    /// How much is left; `None` while the sandbox is paused, when it does not get less.
+    /// The time left; `None` while the sandbox is paused.
     fn left(&self, status: &Status) -> Option<Duration> {
         let accounting = &status.record.accounting;
         accounting.running_since()?;
@@ -88,7 +88,7 @@ impl Budget {
     }
 }
 
-async fn keep(
+async fn enforce(
     budget: Budget,
     mut status: watch::Receiver<Status>,
     killer: Killer,
@@ -103,7 +103,7 @@ async fn keep(
         }
         tokio::select! {
             () = sleep(left) => {}
-            // Pausing stops the clock and resuming starts it.
+            // A pause stops the clock and a resume starts it.
             changed = status.changed() => if changed.is_err() {
                 return;
             },
@@ -111,7 +111,7 @@ async fn keep(
     }
 }
 
-/// For ever, while the command's clock stands still.
+/// Sleeps, without end while the command's clock stands still.
 async fn sleep(left: Option<Duration>) {
     match left {
         Some(left) => tokio::time::sleep(left).await,

@@ -1,15 +1,26 @@
-//! Commands that outlive the request which started them, and terminals: who starts and keeps them, who reads them, and what is sent
-//! to them. What is kept of them is in `kept`. The engine's own methods for them are in `engine::detached`.
+//! Detached executions: commands and terminals that outlive the request that started them.
+//!
+//! Each execution has a directory with its record and its log, and a task that writes the log (`log_writer`). Clients read the log
+//! (`reader`) and send input over the link to the agent (`attachment`). After a crash of the daemon the log says where the next
+//! daemon's log writer continues.
+//!
+//! A sandbox's actor knows only [`SandboxExecutions`]: it publishes the link to the agent there, and takes the end events from
+//! there when the sandbox is terminated. The operations for clients are methods of `SandboxHandle` (`operations`).
 
-mod attach;
+mod attachment;
 mod events;
-mod keeper;
+mod execution;
+mod initial_stdin;
+mod log;
+mod log_writer;
+mod operations;
 mod reader;
+mod record;
+mod registry;
 mod start;
-mod text;
+mod status;
 
-pub use attach::{Attachment, Input};
-pub use events::ended_with;
-pub use keeper::Keeper;
-pub use reader::{Followed, OutputReader};
-pub use start::start;
+pub use attachment::{Attachment, Input};
+pub use reader::{OutputEvent, OutputReader};
+pub use registry::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
+pub use status::{DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, new_execution_id};

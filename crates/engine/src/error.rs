@@ -1,16 +1,21 @@
-//! Why the engine did not do what it was asked. One table above turns these into statuses.
+//! Why the engine refused or failed a request. The server has the only table from these errors to HTTP statuses.
+
+use std::error::Error;
 
 use driver::DriverError;
-use guest_proto::FileErrorKind;
+use guest_proto::{FileErrorKind, RefusalKind};
 use rules::TimeMs;
 use store::StoreError;
 
-use crate::executions::{ExecutionId, ExecutionState};
+use crate::detached::{ExecutionId, ExecutionState};
 use crate::link::LinkError;
+
+/// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.
+pub type Source = Box<dyn Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// No such sandbox in this account, or it is over; then its owner is told when and why.
+    /// The account has no such sandbox, or the sandbox was terminated. Only its owner gets the time and the reason.
     #[error("no such sandbox")]
     NotFound { terminated: Option<(TimeMs, String)> },
     #[error(transparent)]
@@ -21,32 +26,45 @@ pub enum EngineError {
     NeverStarted(#[from] rules::NeverStarted),
     #[error(transparent)]
     NoCapacity(#[from] rules::Exhausted),
-    #[error("this host has no more of its {0} ranges of user ids; try again when other sandboxes have ended")]
+    #[error("all {0} ranges of user ids of this host are in use; try again when other sandboxes have ended")]
     NoSlot(u32),
-    /// What the image has at the wanted working directory, or above it, is no directory or takes none.
+    /// The image has something other than a directory at the requested working directory or above it, or a read-only one.
     #[error("workdir is '{path}', which this image cannot have: {reason}")]
     Workdir { path: String, reason: String },
-    #[error("the daemon is stopping and takes no new work")]
+    #[error("the daemon is stopping and accepts no new work")]
     Stopping,
+    /// The agent reached no program at the port.
+    #[error("nothing accepts connections on this port: {message}")]
+    PortUnreachable { message: String },
+    /// The agent has too many operations under way.
+    #[error("{message}")]
+    AgentBusy { message: String },
+    /// The sandbox was started by an earlier version of the daemon, whose agent lacks the operation.
+    #[error("the sandbox's agent is too old for this operation")]
+    AgentTooOld,
+    /// The agent did not answer, closed its link, or broke the protocol.
     #[error("the sandbox's agent failed: {0}")]
-    Agent(#[from] LinkError),
+    Agent(#[source] Source),
+    /// The host ran out of something that the isolation backend needs.
+    #[error("{source}")]
+    HostExhausted { what: &'static str, source: Source },
+    /// The isolation backend failed.
+    #[error("{0}")]
+    Backend(#[source] Source),
     #[error(transparent)]
     Port(#[from] rules::PortRefusal),
     #[error(transparent)]
-    File(#[from] FileFault),
-    #[error("the sandbox has no execution '{id}'; finished ones are kept for a while only")]
+    File(#[from] FileError),
+    #[error("the sandbox has no execution '{id}'; finished executions are kept for a limited time")]
     NoSuchExecution { id: ExecutionId },
-    #[error("the execution '{id}' is over")]
+    #[error("the execution '{id}' has ended")]
     ExecutionEnded { id: ExecutionId, state: ExecutionState },
-    #[error("the execution '{id}' takes no input: it was started without, or its input was closed")]
+    #[error("the execution '{id}' takes no input: it was started without stdin, or its stdin was closed")]
     NoStdin { id: ExecutionId },
     #[error("the execution '{id}' has no terminal")]
     NoTerminal { id: ExecutionId },
-    /// What is kept of detached executions could not be written or read.
     #[error("the log of an execution failed: {0}")]
     Log(#[from] std::io::Error),
-    #[error(transparent)]
-    Driver(#[from] DriverError),
     #[error("the network failed: {0}")]
     Network(#[from] net::NetError),
     #[error("the store failed: {0}")]
@@ -55,10 +73,99 @@ pub enum EngineError {
     TaskLost,
 }
 
-/// Why something was not done among files, as the sandbox says it.
+/// Why the agent did not carry out a file operation, in the agent's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct FileFault {
+pub struct FileError {
     pub kind: FileErrorKind,
     pub message: String,
+}
+
+impl EngineError {
+    /// The agent failed.
+    pub fn agent(source: impl Into<Source>) -> Self {
+        Self::Agent(source.into())
+    }
+
+    /// The isolation backend failed.
+    pub fn backend(source: impl Into<Source>) -> Self {
+        Self::Backend(source.into())
+    }
+
+    /// Whether the same request may succeed later without a change by the caller or the operator.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManyExecutions(_)
+                | Self::NeverStarted(_)
+                | Self::NoCapacity(_)
+                | Self::NoSlot(_)
+                | Self::Stopping
+                | Self::AgentBusy { .. }
+                | Self::HostExhausted { .. }
+        )
+    }
+
+    /// Whether the isolation backend failed. The sandbox's processes may be gone then.
+    pub(crate) fn is_backend_failure(&self) -> bool {
+        matches!(self, Self::Backend(_) | Self::HostExhausted { .. })
+    }
+
+    /// Whether the isolation backend or the agent failed. The sandbox's processes may be gone then.
+    pub(crate) fn is_sandbox_failure(&self) -> bool {
+        let is_agent_failure = matches!(
+            self,
+            Self::Agent(_) | Self::AgentBusy { .. } | Self::AgentTooOld | Self::PortUnreachable { .. }
+        );
+        is_agent_failure || self.is_backend_failure()
+    }
+}
+
+impl From<LinkError> for EngineError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::TooOld => Self::AgentTooOld,
+            LinkError::Refused { kind: RefusalKind::Connect, message } => Self::PortUnreachable { message },
+            LinkError::Refused { kind: RefusalKind::TooMany, message } => Self::AgentBusy { message },
+            error => Self::agent(error),
+        }
+    }
+}
+
+impl From<DriverError> for EngineError {
+    fn from(error: DriverError) -> Self {
+        match error {
+            DriverError::Exhausted { what, .. } => Self::HostExhausted { what, source: error.into() },
+            error => Self::backend(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_lower_layers_stay_the_source() {
+        let full = DriverError::Exhausted { what: "disk", source: std::io::ErrorKind::StorageFull.into() };
+        let error = EngineError::from(full);
+        assert!(matches!(error, EngineError::HostExhausted { what: "disk", .. }));
+        assert!(error.is_transient() && error.is_backend_failure());
+        assert!(error.source().is_some_and(|source| source.is::<DriverError>()));
+
+        let error = EngineError::from(LinkError::Closed);
+        assert!(!error.is_transient() && error.is_sandbox_failure());
+        assert!(error.source().is_some_and(|source| source.is::<LinkError>()));
+    }
+
+    #[test]
+    fn refusals_of_the_agent_have_their_own_variants() {
+        let refused = |kind| EngineError::from(LinkError::Refused { kind, message: "why".to_owned() });
+        assert!(
+            matches!(refused(RefusalKind::Connect), EngineError::PortUnreachable { message } if message == "why")
+        );
+        assert!(refused(RefusalKind::TooMany).is_transient());
+        assert!(matches!(refused(RefusalKind::Failed), EngineError::Agent(_)));
+        assert!(matches!(EngineError::from(LinkError::TooOld), EngineError::AgentTooOld));
+    }
 }

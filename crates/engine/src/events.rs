@@ -1,7 +1,7 @@
-//! Events that the engine makes beside those of a sandbox's own life: of its commands and its cost.
+//! Events of commands and of costs. Events of the sandbox's lifecycle are in `actor`.
 //!
-//! Those of a command are noted: no command waits for the disk, and what was noted outlives the daemon. A command that was let
-//! in has one end among them, unless the daemon dies first.
+//! Events of commands are appended to the event journal: no command waits for the disk, and appended events survive a crash of
+//! the daemon. Each admitted command has exactly one end event, unless the daemon crashes first.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use rules::{Outcome, Prices};
 use serde_json::{Value, json};
 use store::{NewEvent, SandboxRecord};
 
-use crate::executions::fresh_id;
-use crate::shared::Shared;
+use crate::detached::new_execution_id;
+use crate::journal::Journal;
 
-/// How its events say that nobody was told how it ended.
-const UNHEARD: &str = "its client went away or the daemon stopped, which ended the command";
+/// The message of an execution whose client did not wait for the outcome.
+const OUTCOME_UNKNOWN: &str = "its client went away or the daemon stopped, which ended the command";
 
 /// The events of one command.
 pub struct ExecEvents {
-    shared: Arc<Shared>,
+    journal: Journal,
     record: Arc<SandboxRecord>,
     run: Option<RunId>,
     id: String,
-    /// As much of it as events show.
+    /// The command, shortened to what events contain.
     command: String,
     is_cut: bool,
     pub stdout_bytes: u64,
@@ -32,13 +32,13 @@ pub struct ExecEvents {
 }
 
 impl ExecEvents {
-    pub fn new(shared: &Arc<Shared>, record: &Arc<SandboxRecord>, request: &ExecuteRequest) -> Self {
+    pub fn new(journal: &Journal, record: &Arc<SandboxRecord>, request: &ExecuteRequest) -> Self {
         let (command, is_cut) = rules::shown_command(&request.command);
         Self {
-            shared: Arc::clone(shared),
+            journal: journal.clone(),
             record: Arc::clone(record),
             run: request.run_id.clone(),
-            id: fresh_id().to_string(),
+            id: new_execution_id().to_string(),
             command: command.to_owned(),
             is_cut,
             stdout_bytes: 0,
@@ -49,10 +49,10 @@ impl ExecEvents {
     }
 
     pub fn started(&self) {
-        self.note(EventKind::ExecStarted, self.command());
+        self.append(EventKind::ExecStarted, self.command());
     }
 
-    /// It ended, and how is known. The first end counts.
+    /// Records a known outcome. Only the first end event is recorded.
     pub fn completed(&mut self, outcome: &Outcome, duration_ms: u64) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
@@ -60,7 +60,7 @@ impl ExecEvents {
         let (stdout, stderr) = (json!(self.stdout_bytes), json!(self.stderr_bytes));
         if self.is_streamed {
             let data = json!({ "executionId": self.id, "stdoutBytes": stdout, "stderrBytes": stderr });
-            self.note(EventKind::ExecStreamed, data);
+            self.append(EventKind::ExecStreamed, data);
         }
         let mut data = self.command();
         data["durationMs"] = json!(duration_ms);
@@ -68,17 +68,17 @@ impl ExecEvents {
         data["signal"] = json!(outcome.signal);
         data["stdoutBytes"] = stdout;
         data["stderrBytes"] = stderr;
-        self.note(EventKind::ExecCompleted, data);
+        self.append(EventKind::ExecCompleted, data);
     }
 
-    /// It did not start, or nobody knows how it ended.
+    /// Records that the command did not start or that its outcome is unknown.
     pub fn failed(&mut self, message: &str) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
         let mut data = self.command();
         data["message"] = json!(message);
-        self.note(EventKind::ExecError, data);
+        self.append(EventKind::ExecError, data);
     }
 
     fn command(&self) -> Value {
@@ -89,12 +89,12 @@ impl ExecEvents {
         data
     }
 
-    fn note(&self, kind: EventKind, data: Value) {
-        self.shared.note(NewEvent {
+    fn append(&self, kind: EventKind, data: Value) {
+        self.journal.append(NewEvent {
             sandbox: self.record.id.clone(),
             account: self.record.account.clone(),
             run: self.run.as_ref().map(RunId::as_str).unwrap_or_default().to_owned(),
-            at: self.shared.clock.now(),
+            at: self.journal.now(),
             kind: kind.to_string(),
             data,
             once: None,
@@ -104,11 +104,11 @@ impl ExecEvents {
 
 impl Drop for ExecEvents {
     fn drop(&mut self) {
-        self.failed(UNHEARD);
+        self.failed(OUTCOME_UNKNOWN);
     }
 }
 
-/// What a stretch of running time cost that ends with the later record; nothing where none does, or where all is free.
+/// The cost of the running time between two records; `None` if there is none or if everything is free.
 pub fn cost(prices: &Prices, before: &SandboxRecord, after: &SandboxRecord) -> Option<Value> {
     let (from_ms, to_ms) = (before.accounting.finished_ms(), after.accounting.finished_ms());
     if prices.is_free() || to_ms <= from_ms {
@@ -121,7 +121,7 @@ pub fn cost(prices: &Prices, before: &SandboxRecord, after: &SandboxRecord) -> O
         "totalRuntimeMs": to_ms,
         "cpu": resources.cpu,
         "memoryMb": resources.memory_mb,
-        // For people; who adds amounts up takes the whole numbers.
+        // For display. `amountNanos` is exact.
         "amount": nanos as f64 / 1e9,
         "amountNanos": nanos,
         "currency": prices.currency,

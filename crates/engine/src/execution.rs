@@ -1,11 +1,10 @@
-//! A command from its request to its end: its place, its time, its output, its outcome.
+//! A command from its request to its end: admission, time limit, output, outcome.
 //!
-//! The caller pulls events; what it does not pull waits inside the sandbox. Dropping an execution kills the command's tree
-//! and gives its place back.
+//! The caller pulls events. Output that it does not pull waits inside the sandbox. Dropping an execution kills the command's
+//! process tree and frees its slot.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, SandboxState};
@@ -15,34 +14,34 @@ use rules::{AutoResume, CappedOutput, Ended, Operation, Outcome};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::agent_timeout::AgentTimeout;
 use crate::clock::millis;
-use crate::deadline::{AGENT_PATIENCE, Deadline};
+use crate::deadline::{AGENT_TIMEOUT, Deadline};
 use crate::error::EngineError;
 use crate::events::ExecEvents;
-use crate::handle::{Entry, Handle, Request};
+use crate::journal::Journal;
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
-use crate::patience::Patience;
-use crate::shared::Shared;
+use crate::mailbox::{ActorHandle, ActorRequest, Admission};
 use crate::status::Status;
 
-/// What a caller hears of a command.
+/// An event of an execution.
 #[derive(Debug)]
 pub enum ExecutionEvent {
     Stdout(Bytes),
     Stderr(Bytes),
     Done(Finished),
-    /// It is not known how it ended.
+    /// The outcome is unknown.
     Failed(EngineError),
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     pub outcome: Outcome,
     pub duration_ms: u64,
 }
 
-/// A command that was let in.
+/// An admitted command.
 pub struct Execution {
     body: Body,
     events: ExecEvents,
@@ -50,7 +49,7 @@ pub struct Execution {
 
 enum Body {
     Running(Box<Running>),
-    /// It never ran, for a reason that is its own.
+    /// The sandbox refused to start it.
     NotStarted(Outcome),
 }
 
@@ -62,39 +61,39 @@ struct Running {
     status: watch::Receiver<Status>,
 }
 
-/// What an event says where the rest is for the log.
+/// The message of an error event. The details go to the log.
 const FAULT: &str =
     "the sandbox failed while the command was executed; whether it ran, and how far, is not known";
 const TERMINATED: &str = "the sandbox was terminated before the command started";
 
 type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Lets a command in and starts it.
+/// Waits for admission and starts the command.
 pub async fn start(
-    handle: &Handle,
-    shared: &Arc<Shared>,
+    handle: &ActorHandle,
+    journal: &Journal,
     request: ExecuteRequest,
 ) -> Result<Execution, EngineError> {
     let begun = Instant::now();
     let timeout = Duration::from_millis(request.timeout_ms);
     let operation = Operation::Execute { auto_resume: AutoResume::from(request.auto_resume) };
-    let entering = handle.ask(|reply| Request::Enter { operation, reply });
+    let entering = handle.request(|reply| ActorRequest::Enter { operation, reply });
     let never = || rules::NeverStarted { timeout_ms: request.timeout_ms };
-    let entry = tokio::time::timeout(timeout, entering).await.map_err(|_| never())??;
+    let admission = tokio::time::timeout(timeout, entering).await.map_err(|_| never())??;
     let left = timeout.saturating_sub(begun.elapsed());
     if left.is_zero() {
         return Err(never().into());
     }
-    run(entry, shared, &request, left).await
+    run(admission, journal, &request, left).await
 }
 
 async fn run(
-    entry: Entry,
-    shared: &Arc<Shared>,
+    admission: Admission,
+    journal: &Journal,
     request: &ExecuteRequest,
     left: Duration,
 ) -> Result<Execution, EngineError> {
-    let Entry { permit, agent, record, status } = entry;
+    let Admission { permit, agent, record, status } = admission;
     let env = rules::environment(&record.image_env, &record.config.env, &request.env);
     let spec = ExecSpec {
         argv: vec!["bash", "-c", "--", &request.command],
@@ -102,17 +101,17 @@ async fn run(
         cwd: request.cwd.as_deref().unwrap_or(&record.config.workdir),
         stdin: if request.stdin.is_some() { StdinMode::Pipe } else { StdinMode::Null },
     };
-    let mut events = ExecEvents::new(shared, &record, request);
+    let mut events = ExecEvents::new(journal, &record, request);
     let started = Instant::now();
-    let mut patience = Patience::new(AGENT_PATIENCE, status.clone());
-    let mut command = match agent.exec(spec, &mut patience).await {
+    let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
+    let mut command = match agent.exec(spec, &mut timeout).await {
         Ok(command) => command,
-        Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
+        Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
             events.failed(&message);
             let outcome = rules::outcome(rules::Command::NotStarted { reason: message })?;
             return Ok(Execution { body: Body::NotStarted(outcome), events });
         }
-        // Its sandbox ended between its being let in and its start.
+        // The sandbox was terminated between the admission and the start.
         Err(_) if status.borrow().state() == SandboxState::Terminated => {
             events.failed(TERMINATED);
             return Err(EngineError::NotFound { terminated: None });
@@ -122,19 +121,19 @@ async fn run(
             return Err(error.into());
         }
     };
-    // Bash starts meanwhile.
+    // Recorded while bash starts, so that it costs no latency.
     events.started();
     let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
-    let deadline = Deadline::start(&command, status.clone(), shared.clock, left);
-    // A reader that has not come to the end of the output yet takes nobody's place.
-    command.hold(permit);
+    let deadline = Deadline::start(&command, status.clone(), journal.clock(), left);
+    // The slot is freed when the command ends, even if its output has not been read yet.
+    command.release_at_end(permit);
     let running = Running { command, feeding, deadline, started, status };
     Ok(Execution { body: Body::Running(Box::new(running)), events })
 }
 
-/// Whether a command did not start for a reason of its own or of its sandbox (no such directory, arguments too long, no
-/// process to be had); the rest are faults of ours.
-pub fn is_its_own_fault(kind: RefusalKind) -> bool {
+/// Whether the reason for a refused start lies in the command or its sandbox (missing directory, arguments too long, process
+/// limit reached). Everything else is a failure of the service.
+pub fn is_start_failure(kind: RefusalKind) -> bool {
     match kind {
         RefusalKind::CwdMissing
         | RefusalKind::ProgramMissing
@@ -147,13 +146,13 @@ pub fn is_its_own_fault(kind: RefusalKind) -> bool {
 
 fn feed(mut stdin: Stdin, text: String) -> Feeding {
     Box::pin(async move {
-        // A command that does not read all of its input is within its rights.
+        // A command need not read all of its input.
         let _ = stdin.write_all(text.as_bytes()).await;
     })
 }
 
 impl Execution {
-    /// What happens next. After `Done` or `Failed` nothing more does. Dropping the future loses nothing.
+    /// Waits for the next event. `Done` and `Failed` are the last. Cancel safe.
     pub async fn next(&mut self) -> ExecutionEvent {
         let event = match &mut self.body {
             Body::Running(running) => running.next().await,
@@ -170,14 +169,14 @@ impl Execution {
         event
     }
 
-    /// Its output goes to the client as it comes, which its events say.
+    /// Marks the output as streamed to the client, which the events report.
     #[must_use]
     pub fn streamed(mut self) -> Self {
         self.events.is_streamed = true;
         self
     }
 
-    /// Runs to the end, keeping at most `max_output_bytes` of each stream.
+    /// Runs to the end and collects at most `max_output_bytes` of each stream.
     pub async fn collect(mut self, max_output_bytes: usize) -> Result<ExecutionResult, EngineError> {
         let mut stdout = CappedOutput::new(max_output_bytes);
         let mut stderr = CappedOutput::new(max_output_bytes);
@@ -213,7 +212,7 @@ impl Running {
                 event = self.command.next() => return self.report(event),
                 () = fed(&mut self.feeding) => self.feeding = None,
                 () = self.deadline.agent_is_late() => {
-                    return ExecutionEvent::Failed(LinkError::Silent(AGENT_PATIENCE).into());
+                    return ExecutionEvent::Failed(LinkError::Silent(AGENT_TIMEOUT).into());
                 }
             }
         }
@@ -224,7 +223,7 @@ impl Running {
             CommandEvent::Output(Channel::Stdout, bytes) => ExecutionEvent::Stdout(bytes),
             CommandEvent::Output(Channel::Stderr, bytes) => ExecutionEvent::Stderr(bytes),
             CommandEvent::Exited { exit, duration_us } => self.done(exit, duration_us.div_ceil(1000)),
-            // The sandbox was terminated, and the command killed with it.
+            // The termination of the sandbox killed the command.
             CommandEvent::Lost if self.status.borrow().state() == SandboxState::Terminated => {
                 self.done(Exit::Signal(9), millis(self.started.elapsed()))
             }

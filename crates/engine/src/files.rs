@@ -1,7 +1,7 @@
-//! Work among a sandbox's files: who is let in, and what comes of it. The server's file routes call it.
+//! File operations: admission, requests, and replies.
 //!
-//! The sandbox is woken, and kept awake until the work is dropped. All that an agent says is taken for hostile: it can lie about
-//! its files, and can neither make a caller wait for ever nor hold more than a page of entries in our memory.
+//! The sandbox is resumed for a file operation and counts as active until the operation is dropped. The agent is untrusted: it can
+//! report wrong content, but it cannot make a caller wait without end or buffer more than one page of entries.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use api::SandboxState;
 use bytes::Bytes;
 use guest_proto::{FileErrorKind, FileKind, FileReply, FileRequest, FileStat, ProtoError, Tally};
 
-use crate::deadline::AGENT_PATIENCE;
-use crate::error::{EngineError, FileFault};
-use crate::handle::{Entry, Handle, Request};
-use crate::link::{Errand, LinkError, Reply};
-use crate::patience::Patience;
+use crate::agent_timeout::AgentTimeout;
+use crate::deadline::AGENT_TIMEOUT;
+use crate::error::{EngineError, FileError};
+use crate::link::{ChannelRead, FileChannel, LinkError};
+use crate::mailbox::{ActorHandle, ActorRequest, Admission};
 use crate::status::Status;
 use rules::{AutoResume, Operation};
 use tokio::sync::watch;
 
-/// What is to be done. Paths are absolute or relative to the sandbox's working directory.
+/// A file operation. Paths are absolute or relative to the sandbox's working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileOrder {
+pub enum FileOp {
     Read { path: Vec<u8>, range: FileRange },
     Stat { path: Vec<u8>, follow: bool },
     List { path: Vec<u8>, offset: u64, limit: u32 },
@@ -32,11 +32,11 @@ pub enum FileOrder {
     Unpack { path: Vec<u8> },
 }
 
-/// Bytes of a file. [`FileRange::ALL`] is all of them.
+/// A range of bytes. [`FileRange::ALL`] is the whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRange {
     pub offset: u64,
-    /// `offset` counts from the end.
+    /// `offset` counts from the end of the file.
     pub from_end: bool,
     pub length: Option<u64>,
 }
@@ -45,7 +45,7 @@ impl FileRange {
     pub const ALL: Self = Self { offset: 0, from_end: false, length: None };
 }
 
-/// What is at a path.
+/// The metadata of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
     pub kind: FileKind,
@@ -53,20 +53,20 @@ pub struct FileInfo {
     pub size: u64,
     pub modified_ns: i64,
     pub inode: u64,
-    /// Where a link leads.
+    /// The target of a symbolic link.
     pub target: Option<Vec<u8>>,
 }
 
 /// A page of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct DirectoryPage {
     pub entries: Vec<(Vec<u8>, FileInfo)>,
     pub total: u64,
 }
 
-/// What was said of the work.
+/// A response to a file operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum FileResponse {
     Info(FileInfo),
     Entry(Vec<u8>, FileInfo),
     Listed(u64),
@@ -75,38 +75,42 @@ pub enum Said {
     Done(Tally),
 }
 
-/// Work that is under way. Dropped, it is ended.
-pub struct FileWork {
-    errand: Errand,
+/// A running file operation. Dropping it aborts the operation.
+pub struct FileOperation {
+    channel: FileChannel,
     status: watch::Receiver<Status>,
-    /// The sandbox's working directory and the paths as they were asked for, made absolute.
+    /// The absolute paths of the operation.
     pub paths: Vec<Vec<u8>>,
 }
 
-/// Lets the work in and starts it.
-pub async fn start(handle: &Handle, auto_resume: bool, order: &FileOrder) -> Result<FileWork, EngineError> {
+/// Waits for admission and starts the operation.
+pub async fn start(
+    handle: &ActorHandle,
+    auto_resume: bool,
+    op: &FileOp,
+) -> Result<FileOperation, EngineError> {
     let operation = Operation::Files { auto_resume: AutoResume::from(auto_resume) };
-    let Entry { permit, agent, record, status } =
-        handle.ask(|reply| Request::Enter { operation, reply }).await?;
+    let Admission { permit, agent, record, status } =
+        handle.request(|reply| ActorRequest::Enter { operation, reply }).await?;
     let workdir = record.config.workdir.as_bytes();
     let paths: Vec<Vec<u8>> =
-        order.paths().into_iter().map(|path| absolute(workdir, path).into_owned()).collect();
+        op.paths().into_iter().map(|path| absolute(workdir, path).into_owned()).collect();
     if let Some(path) = paths.iter().find(|path| path.len() > guest_proto::MAX_PATH || path.contains(&0)) {
         let message = format!(
-            "a path of {} bytes cannot be; allowed are {}, without NUL",
+            "the path has {} bytes; a path has at most {} bytes and no NUL byte",
             path.len(),
             guest_proto::MAX_PATH
         );
-        return Err(FileFault { kind: FileErrorKind::Invalid, message }.into());
+        return Err(FileError { kind: FileErrorKind::Invalid, message }.into());
     }
-    let errand = agent.file(order.request(&paths), Patience::new(AGENT_PATIENCE, status.clone())).await;
-    let errand = errand.map_err(|error| fault(error, &status))?;
-    errand.hold(permit);
-    Ok(FileWork { errand, paths, status })
+    let channel = agent.file(op.request(&paths), AgentTimeout::new(AGENT_TIMEOUT, status.clone())).await;
+    let channel = channel.map_err(|error| engine_error(error, &status))?;
+    channel.release_at_end(permit);
+    Ok(FileOperation { channel, paths, status })
 }
 
-/// What broke because the sandbox ended is no fault.
-fn fault(error: LinkError, status: &watch::Receiver<Status>) -> EngineError {
+/// An error of the link is NOT_FOUND if the sandbox was terminated.
+fn engine_error(error: LinkError, status: &watch::Receiver<Status>) -> EngineError {
     match error {
         LinkError::Closed | LinkError::Io(_) | LinkError::Silent(_)
             if status.borrow().state() == SandboxState::Terminated =>
@@ -125,7 +129,7 @@ fn absolute<'a>(workdir: &[u8], path: &'a [u8]) -> Cow<'a, [u8]> {
     [workdir, between, path].concat().into()
 }
 
-impl FileOrder {
+impl FileOp {
     fn paths(&self) -> Vec<&[u8]> {
         match self {
             Self::Read { path, .. }
@@ -140,7 +144,7 @@ impl FileOrder {
         }
     }
 
-    /// In the protocol's words; `paths` are this order's own.
+    /// The request to the agent. `paths` are the absolute paths of this operation.
     fn request<'a>(&self, paths: &'a [Vec<u8>]) -> FileRequest<'a> {
         let path = paths.first().map_or(&[][..], Vec::as_slice);
         let second = paths.get(1).map_or(&[][..], Vec::as_slice);
@@ -160,88 +164,96 @@ impl FileOrder {
     }
 }
 
-impl FileWork {
-    /// What is said next.
-    pub async fn said(&mut self) -> Result<Said, EngineError> {
+impl FileOperation {
+    /// Waits for the next response.
+    pub async fn next_response(&mut self) -> Result<FileResponse, EngineError> {
         loop {
-            match self.errand.reply(heard).await.map_err(|error| fault(error, &self.status))? {
-                Reply::Said(Heard::Said(said)) => return Ok(said),
-                Reply::Said(Heard::Working) => {}
-                Reply::Said(Heard::Failed(fault)) => return Err(fault.into()),
-                Reply::Ended { .. } => {
-                    return Err(LinkError::Unexpected { wanted: "an answer", got: "the end" }.into());
+            match self.channel.reply(decode).await.map_err(|error| engine_error(error, &self.status))? {
+                ChannelRead::Data(Decoded::Response(response)) => return Ok(response),
+                ChannelRead::Data(Decoded::Working) => {}
+                ChannelRead::Data(Decoded::Failed(engine_error)) => return Err(engine_error.into()),
+                ChannelRead::Ended { .. } => {
+                    return Err(LinkError::Unexpected {
+                        wanted: "a response",
+                        got: "the end of the operation",
+                    }
+                    .into());
                 }
             }
         }
     }
 
-    /// What is at the path.
+    /// The metadata that the operation reports.
     pub async fn info(mut self) -> Result<FileInfo, EngineError> {
-        match self.said().await? {
-            Said::Info(info) => Ok(info),
+        match self.next_response().await? {
+            FileResponse::Info(info) => Ok(info),
             _ => Err(unexpected()),
         }
     }
 
-    /// How much was done.
+    /// The number of files and bytes that the operation processed.
     pub async fn tally(mut self) -> Result<Tally, EngineError> {
-        match self.said().await? {
-            Said::Done(tally) => Ok(tally),
+        match self.next_response().await? {
+            FileResponse::Done(tally) => Ok(tally),
             _ => Err(unexpected()),
         }
     }
 
-    /// At most `limit` entries.
-    pub async fn listed(mut self, limit: u32) -> Result<Listed, EngineError> {
+    /// Collects the entries of a directory page, at most `limit`.
+    pub async fn into_page(mut self, limit: u32) -> Result<DirectoryPage, EngineError> {
         let mut entries = Vec::new();
         loop {
-            match self.said().await? {
-                Said::Entry(name, info) if entries.len() < limit as usize => entries.push((name, info)),
-                Said::Listed(total) => return Ok(Listed { entries, total }),
+            match self.next_response().await? {
+                FileResponse::Entry(name, info) if entries.len() < limit as usize => {
+                    entries.push((name, info));
+                }
+                FileResponse::Listed(total) => return Ok(DirectoryPage { entries, total }),
                 _ => return Err(unexpected()),
             }
         }
     }
 
-    /// The next raw bytes, behind what says that they come; nothing at their end, which an error may be.
+    /// Waits for the next content bytes after the response that announces them; `None` at their end. An error may follow instead.
     pub async fn bytes(&mut self) -> Result<Option<Bytes>, EngineError> {
-        match self.errand.bytes().await.map_err(|error| fault(error, &self.status))? {
-            Reply::Said(bytes) => Ok(Some(bytes)),
-            Reply::Ended { whole: true } => Ok(None),
-            Reply::Ended { whole: false } => {
-                Err(LinkError::Unexpected { wanted: "all bytes", got: "an end before" }.into())
+        match self.channel.bytes().await.map_err(|error| engine_error(error, &self.status))? {
+            ChannelRead::Data(bytes) => Ok(Some(bytes)),
+            ChannelRead::Ended { whole: true } => Ok(None),
+            ChannelRead::Ended { whole: false } => {
+                Err(LinkError::Unexpected { wanted: "the complete content", got: "its end" }.into())
             }
         }
     }
 
-    /// Feeds it. False when it takes no more; what it says next says why.
+    /// Sends content. False if the operation accepts no more; its next response has the reason.
     pub async fn feed(&mut self, bytes: &[u8]) -> Result<bool, EngineError> {
-        self.errand.feed(bytes).await.map_err(|error| fault(error, &self.status))
+        self.channel.feed(bytes).await.map_err(|error| engine_error(error, &self.status))
     }
 
-    /// Says that all was fed.
+    /// Marks the content as complete.
     pub async fn finish(&mut self) -> Result<bool, EngineError> {
-        self.errand.finish().await.map_err(|error| fault(error, &self.status))
+        self.channel.finish().await.map_err(|error| engine_error(error, &self.status))
     }
 }
 
-enum Heard {
-    Said(Said),
+enum Decoded {
+    Response(FileResponse),
     Working,
-    Failed(FileFault),
+    Failed(FileError),
 }
 
-fn heard(reply: &FileReply<'_>) -> Result<Heard, ProtoError> {
-    Ok(Heard::Said(match *reply {
-        FileReply::Stat(stat) => Said::Info(info(&stat)),
-        FileReply::Entry { name, stat } => Said::Entry(name.to_vec(), info(&stat)),
-        FileReply::Listed { total } => Said::Listed(total),
-        FileReply::Content { stat, offset, length } => Said::Content { info: info(&stat), offset, length },
-        FileReply::Packing => Said::Packing,
-        FileReply::Done(tally) => Said::Done(tally),
-        FileReply::Working => return Ok(Heard::Working),
+fn decode(reply: &FileReply<'_>) -> Result<Decoded, ProtoError> {
+    Ok(Decoded::Response(match *reply {
+        FileReply::Stat(stat) => FileResponse::Info(info(&stat)),
+        FileReply::Entry { name, stat } => FileResponse::Entry(name.to_vec(), info(&stat)),
+        FileReply::Listed { total } => FileResponse::Listed(total),
+        FileReply::Content { stat, offset, length } => {
+            FileResponse::Content { info: info(&stat), offset, length }
+        }
+        FileReply::Packing => FileResponse::Packing,
+        FileReply::Done(tally) => FileResponse::Done(tally),
+        FileReply::Working => return Ok(Decoded::Working),
         FileReply::Failed { kind, message } => {
-            return Ok(Heard::Failed(FileFault { kind, message: message.to_owned() }));
+            return Ok(Decoded::Failed(FileError { kind, message: message.to_owned() }));
         }
     }))
 }
@@ -258,7 +270,7 @@ fn info(stat: &FileStat<'_>) -> FileInfo {
 }
 
 fn unexpected() -> EngineError {
-    LinkError::Unexpected { wanted: "another answer", got: "this" }.into()
+    LinkError::Unexpected { wanted: "the response of this operation", got: "another one" }.into()
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! The living sandboxes.
+//! The engine: creates, runs, pauses, recovers and removes sandboxes.
 //!
-//! [`Engine`] is all that the layers above see. Each sandbox has one task, its actor, that alone changes its state; callers
-//! send it requests and watch its numbered status. A record is committed before anybody hears of what it says, and what is
-//! found on the host after the death of a daemon is brought to agree with the records, so a start is a recovery.
+//! [`Engine`] opens the engine and creates sandboxes; [`SandboxHandle`] has the operations on one sandbox. Each sandbox has an actor,
+//! the only task that changes it. Callers send requests to the actor and watch the status that it publishes. A record is committed
+//! before a caller sees its content. Each start of the engine recovers the sandboxes of the previous daemon.
 
 mod actor;
-mod agent_start;
+mod agent_timeout;
 mod clock;
 mod counters;
 mod create;
@@ -15,42 +15,45 @@ mod engine;
 mod error;
 mod events;
 mod execution;
-mod executions;
-mod facts;
 mod files;
-mod handle;
-mod kept;
+mod host;
+mod journal;
 mod ledger;
 mod link;
-mod network;
-mod patience;
-mod pool;
+mod mailbox;
+mod metrics;
+mod network_refusals;
 mod ports;
+mod provision;
 mod purge;
 mod recover;
-mod refusals;
+mod registry;
+mod sandbox;
+mod services;
 mod settings;
-mod shared;
-mod shed;
-mod shelves;
 mod status;
+mod tasks;
 mod timer;
+mod warm_pool;
 
 pub use clock::Clock;
 pub use counters::Counts;
-pub use create::{Remember, Respond};
-pub use detached::{Attachment, Followed, Input, OutputReader};
+pub use create::{BuildResponse, PendingIdempotencyRecord};
+pub use detached::{
+    Attachment, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Input, OutputEvent,
+    OutputReader,
+};
 pub use engine::{Engine, Parts};
-pub use error::{EngineError, FileFault};
+pub use error::{EngineError, FileError, Source};
 pub use execution::{Execution, ExecutionEvent, Finished};
-pub use executions::{DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus};
-pub use facts::Facts;
-pub use files::{FileInfo, FileOrder, FileRange, FileWork, Listed, Said};
+pub use files::{DirectoryPage, FileInfo, FileOp, FileOperation, FileRange, FileResponse};
 pub use guest_proto::{Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally, TerminalSize};
-pub use handle::Permit;
-pub use link::{LinkError, Tunnel};
+pub use link::Tunnel;
+pub use mailbox::Permit;
+pub use metrics::MetricsSnapshot;
 pub use ports::Exposure;
 pub use recover::Recovered;
-pub use settings::{DetachedSettings, EngineSettings, PoolTarget, Template};
-pub use shelves::PoolState;
+pub use sandbox::SandboxHandle;
+pub use settings::{DetachedSettings, EngineSettings, FindImage, PoolTarget, Template};
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};
+pub use warm_pool::PoolState;

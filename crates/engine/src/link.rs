@@ -1,14 +1,14 @@
-//! One connection to one agent, shared by everything that happens in its sandbox.
+//! The link to a sandbox's agent: one connection, shared by all operations in the sandbox.
 //!
-//! One task carries the bytes both ways and hands each frame that comes in to its operation. Callers hold an [`Agent`] and get
-//! a [`Command`] or a [`Tunnel`]. All that comes in is hostile: a frame that breaks the rules ends the link, and what an
-//! operation may hold in memory is bounded by the window it granted. When the link ends every operation on it hears so.
+//! One task reads and writes the connection and dispatches incoming frames to operations. Callers hold an [`Agent`] and start
+//! a [`Command`], a [`FileChannel`] or a [`Tunnel`] on it. The agent is untrusted: a frame that violates the protocol ends the
+//! link, and each operation buffers at most the window that it granted. The end of the link ends all its operations.
 
 mod command;
-mod errand;
-mod kept;
+mod detached_command;
+mod file_channel;
+mod io;
 mod op;
-mod tasks;
 mod tunnel;
 
 use std::collections::HashMap;
@@ -24,36 +24,36 @@ use guest_proto::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::patience::Patience;
+use crate::agent_timeout::AgentTimeout;
 pub use command::{Command, CommandEvent, Killer, Stdin};
-pub use errand::{Errand, Reply};
-pub use kept::{Kept, KeptInput};
-use op::{Answer, Op};
+pub use detached_command::{DetachedCommand, DetachedInput};
+pub use file_channel::{ChannelRead, FileChannel};
+use op::{FirstReply, Op};
 pub use tunnel::Tunnel;
 
-/// Bytes of each output channel that may be under way to a reader.
+/// Receive window of each output channel of a command, in bytes.
 const WINDOW: u32 = 256 * 1024;
-/// The same of a connection. There may be hundreds, each with a reader that does not read.
+/// Receive window of a tunnel. A sandbox may have hundreds of tunnels whose readers are stalled.
 const TUNNEL_WINDOW: u32 = 64 * 1024;
-/// Past this whoever feeds an operation waits for what was fed before.
-const CROWDED: usize = 1024 * 1024;
-/// The same of an errand: a file is as fast as what is under way of it, and there are not many at a time.
+/// Senders wait while more bytes than this are queued for the agent.
+const BACKPRESSURE_BYTES: usize = 1024 * 1024;
+/// Receive window of a file operation. The window limits the throughput; few file operations run at a time.
 const FILE_WINDOW: u32 = 1024 * 1024;
-/// An agent that leaves so much unread is not serving us. All that it may be fed for errands fits in.
+/// The link ends if more bytes than this are queued: the agent has stopped reading. The windows of all file operations fit.
 const MAX_UNSENT: usize = 16 * 1024 * 1024;
 
-/// Why the agent could not be talked to.
+/// Why an operation on the link failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     #[error("the link to the agent broke: {0}")]
     Io(#[from] std::io::Error),
     #[error("the agent broke the protocol: {0}")]
     Protocol(#[from] ProtoError),
-    #[error("the agent said {got} where {wanted} was due")]
+    #[error("the agent sent {got} instead of {wanted}")]
     Unexpected { wanted: &'static str, got: &'static str },
     #[error("the agent closed the link")]
     Closed,
-    #[error("the agent is of a version that cannot do this")]
+    #[error("the agent is too old for this operation")]
     TooOld,
     #[error("the agent did not answer within {} ms", .0.as_millis())]
     Silent(Duration),
@@ -61,17 +61,17 @@ pub enum LinkError {
     Refused { kind: RefusalKind, message: String },
 }
 
-/// A handle on the link; clones are the same link, which ends when the last is dropped.
+/// A handle to the link. Clones share one link, which ends when the last of them is dropped.
 #[derive(Clone)]
 pub struct Agent {
     inner: Arc<Inner>,
-    _life: Arc<Life>,
+    _guard: Arc<LinkGuard>,
 }
 
-/// Ends the tasks when nobody holds the link any more. Apart from [`Inner`], which the tasks themselves hold.
-struct Life(watch::Sender<bool>);
+/// Ends the I/O task when it is dropped. Separate from [`Inner`], which the task itself holds.
+struct LinkGuard(watch::Sender<bool>);
 
-impl Drop for Life {
+impl Drop for LinkGuard {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
@@ -80,27 +80,27 @@ impl Drop for Life {
 pub(crate) struct Inner {
     ops: Mutex<HashMap<u64, Arc<Op>>>,
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    /// Bytes given to the writer and not yet written.
+    /// Bytes queued for the connection.
     unsent: AtomicUsize,
-    /// Something of it was written.
+    /// Notified when queued bytes were written.
     drained: Notify,
     next_op: AtomicU64,
-    /// What both sides speak.
+    /// The protocol version that both sides agreed on.
     version: u16,
     ended: watch::Sender<bool>,
 }
 
 impl Agent {
-    /// Opens the link on a fresh stream. Operations of an earlier link that still run inside are ended, but those that are
-    /// kept: whoever waited for the others went away with that link.
+    /// Opens the link on a new stream. Kills the commands of earlier links that still run in the sandbox, because their callers
+    /// are gone. Detached commands (`detached`) continue.
     pub async fn greet(
         mut stream: Box<dyn ByteStream>,
         first_op: u64,
-        kept: &[u64],
-        patience: Duration,
+        detached: &[u64],
+        timeout: Duration,
     ) -> Result<Self, LinkError> {
-        let greeting = tokio::time::timeout(patience, exchange_hello(&mut stream));
-        let (version, leftover) = greeting.await.map_err(|_| LinkError::Silent(patience))??;
+        let greeting = tokio::time::timeout(timeout, exchange_hello(&mut stream));
+        let (version, leftover) = greeting.await.map_err(|_| LinkError::Silent(timeout))??;
         let (outgoing, to_write) = mpsc::unbounded_channel();
         let (stop, stopped) = watch::channel(false);
         let inner = Arc::new(Inner {
@@ -108,45 +108,47 @@ impl Agent {
             outgoing,
             unsent: AtomicUsize::new(0),
             drained: Notify::new(),
-            // Also above those that live on, where the host's clock went back.
-            next_op: AtomicU64::new(kept.iter().fold(first_op, |first, op| first.max(op.saturating_add(1)))),
+            // Greater than the numbers of detached commands, even if the host's clock went back.
+            next_op: AtomicU64::new(
+                detached.iter().fold(first_op, |first, op| first.max(op.saturating_add(1))),
+            ),
             version,
             ended: watch::channel(false).0,
         });
-        tasks::spawn(stream, Arc::clone(&inner), to_write, stopped);
-        for op in leftover.into_iter().filter(|op| !kept.contains(op)) {
+        io::spawn(stream, Arc::clone(&inner), to_write, stopped);
+        for op in leftover.into_iter().filter(|op| !detached.contains(op)) {
             inner.send(&ToGuest::Kill { op })?;
             if version >= KEPT_SINCE {
                 inner.send(&ToGuest::Forget { op })?;
             }
         }
-        Ok(Self { inner, _life: Arc::new(Life(stop)) })
+        Ok(Self { inner, _guard: Arc::new(LinkGuard(stop)) })
     }
 
-    /// Makes directories inside, parents included.
-    pub async fn make_dirs(&self, dirs: &[&str], patience: Duration) -> Result<(), LinkError> {
+    /// Creates directories in the sandbox, with their parents.
+    pub async fn make_dirs(&self, dirs: &[&str], timeout: Duration) -> Result<(), LinkError> {
         let (number, op) = self.inner.begin(WINDOW);
         let waiting = Waiting { inner: &self.inner, number };
         self.inner.send(&ToGuest::Setup { op: number, dirs: dirs.to_vec() })?;
         let answer =
-            tokio::time::timeout(patience, op.answered()).await.map_err(|_| LinkError::Silent(patience))?;
+            tokio::time::timeout(timeout, op.answered()).await.map_err(|_| LinkError::Silent(timeout))?;
         drop(waiting);
         match answer? {
-            Answer::Done => Ok(()),
-            Answer::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
+            FirstReply::Done => Ok(()),
+            FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
             other => Err(LinkError::Unexpected { wanted: "done", got: other.name() }),
         }
     }
 
-    /// Starts a command. Dropping the future, or the command, kills it.
-    pub async fn exec(&self, spec: ExecSpec<'_>, patience: &mut Patience) -> Result<Command, LinkError> {
+    /// Starts a command. Dropping the future or the command kills it.
+    pub async fn exec(&self, spec: ExecSpec<'_>, timeout: &mut AgentTimeout) -> Result<Command, LinkError> {
         let wants_stdin = spec.stdin == StdinMode::Pipe;
         let (number, op) = self.inner.begin(WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), wants_stdin);
         self.inner.send(&ToGuest::Exec { op: number, spec, window: WINDOW })?;
-        match patience.wait(op.answered()).await.map_err(LinkError::Silent)?? {
-            Answer::Started => Ok(command),
-            Answer::Refused { kind, message } => {
+        match timeout.wait(op.answered()).await.map_err(LinkError::Silent)?? {
+            FirstReply::Started => Ok(command),
+            FirstReply::Refused { kind, message } => {
                 command.forget();
                 Err(LinkError::Refused { kind, message })
             }
@@ -154,17 +156,21 @@ impl Agent {
         }
     }
 
-    /// Starts an errand among files. Dropping the future, or the errand, ends it.
-    pub async fn file(&self, request: FileRequest<'_>, mut patience: Patience) -> Result<Errand, LinkError> {
+    /// Starts a file operation. Dropping the future or the channel aborts it.
+    pub async fn file(
+        &self,
+        request: FileRequest<'_>,
+        mut timeout: AgentTimeout,
+    ) -> Result<FileChannel, LinkError> {
         if self.inner.version < FILES_SINCE {
             return Err(LinkError::TooOld);
         }
         let (number, op) = self.inner.begin(FILE_WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), true);
         self.inner.send(&ToGuest::File { op: number, request, window: FILE_WINDOW })?;
-        match patience.wait(op.answered()).await.map_err(LinkError::Silent)?? {
-            Answer::Started => Ok(Errand::new(command, patience)),
-            Answer::Refused { kind, message } => {
+        match timeout.wait(op.answered()).await.map_err(LinkError::Silent)?? {
+            FirstReply::Started => Ok(FileChannel::new(command, timeout)),
+            FirstReply::Refused { kind, message } => {
                 command.forget();
                 Err(LinkError::Refused { kind, message })
             }
@@ -172,22 +178,19 @@ impl Agent {
         }
     }
 
-    /// Connects to a TCP port inside.
-    pub async fn dial(&self, port: u16, patience: Duration) -> Result<Tunnel, LinkError> {
+    /// Connects to a TCP port in the sandbox.
+    pub async fn dial(&self, port: u16, timeout: Duration) -> Result<Tunnel, LinkError> {
         let (number, op) = self.inner.begin(TUNNEL_WINDOW);
         let tunnel = Tunnel::new(self.clone(), number, Arc::clone(&op));
         self.inner.send(&ToGuest::Dial { op: number, port, window: TUNNEL_WINDOW })?;
-        match tokio::time::timeout(patience, op.answered())
-            .await
-            .map_err(|_| LinkError::Silent(patience))??
-        {
-            Answer::Opened => Ok(tunnel),
-            Answer::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
+        match tokio::time::timeout(timeout, op.answered()).await.map_err(|_| LinkError::Silent(timeout))?? {
+            FirstReply::Opened => Ok(tunnel),
+            FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
             other => Err(LinkError::Unexpected { wanted: "opened", got: other.name() }),
         }
     }
 
-    /// Whether both are the same link.
+    /// Whether both handles refer to the same link.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -196,13 +199,13 @@ impl Agent {
         *self.inner.ended.borrow()
     }
 
-    /// Resolves when the link has ended. Holds nothing that would keep it open.
+    /// A receiver that turns true when the link has ended. Does not keep the link open.
     pub fn ended(&self) -> watch::Receiver<bool> {
         self.inner.ended.subscribe()
     }
 }
 
-/// Takes an operation without a handle of its own off the table, also when its caller goes away half-way.
+/// Removes an operation without a handle from the table, also if its caller is cancelled.
 struct Waiting<'a> {
     inner: &'a Inner,
     number: u64,
@@ -227,7 +230,7 @@ impl Inner {
     fn begin_as(&self, number: u64, window: u32) -> Arc<Op> {
         let op = Arc::new(Op::new(window));
         self.table().insert(number, Arc::clone(&op));
-        // The reader may have ended between a caller's look and this insertion; then nobody else would tell the operation.
+        // The I/O task may have drained the table before this insertion; it will not end this operation.
         if *self.ended.borrow() {
             op.lose();
         }
@@ -243,24 +246,24 @@ impl Inner {
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Op>>> {
-        // A panic elsewhere leaves a map that is still whole.
+        // A panic while the lock is held leaves a valid map.
         self.ops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a frame. The queue is bounded by what the agent's credits allow and, for the rest, by [`MAX_UNSENT`].
+    /// Queues a frame. The agent's credit bounds queued data; [`MAX_UNSENT`] bounds everything else.
     fn send(&self, frame: &ToGuest<'_>) -> Result<(), LinkError> {
         let mut bytes = Vec::with_capacity(64);
         guest_proto::encode_to_guest(frame, &mut bytes)?;
         self.queue(bytes)
     }
 
-    /// Sends bytes to an operation as fast as it takes them. An error when it takes no more.
+    /// Sends bytes to an operation within its credit. Fails when the operation accepts no more.
     async fn feed(&self, number: u64, op: &Op, mut bytes: &[u8]) -> Result<(), LinkError> {
         while !bytes.is_empty() {
             let Some(granted) = op.reserve(bytes.len().min(guest_proto::MAX_DATA)).await else {
                 return Err(LinkError::Closed);
             };
-            self.room().await;
+            self.wait_until_drained().await;
             let (now, later) = bytes.split_at(granted);
             self.send(&ToGuest::Data { op: number, bytes: now })?;
             bytes = later;
@@ -268,13 +271,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits until there is room among what is unsent. Many that each have credit could fill it all the same.
-    async fn room(&self) {
+    /// Waits until few bytes are queued. Many operations with credit could fill the queue together.
+    async fn wait_until_drained(&self) {
         loop {
             let mut drained = std::pin::pin!(self.drained.notified());
-            // From here on no wake-up is missed.
+            // Registered before the check, so that no notification is missed.
             drained.as_mut().enable();
-            if self.unsent.load(Ordering::Relaxed) <= CROWDED || *self.ended.borrow() {
+            if self.unsent.load(Ordering::Relaxed) <= BACKPRESSURE_BYTES || *self.ended.borrow() {
                 return;
             }
             drained.await;
@@ -292,7 +295,7 @@ impl Inner {
         self.outgoing.send(bytes).map_err(|_| LinkError::Closed)
     }
 
-    /// Tells every operation that nothing more comes.
+    /// Ends the link and all its operations.
     fn end(&self) {
         self.ended.send_replace(true);
         self.drained.notify_waiters();
@@ -302,14 +305,14 @@ impl Inner {
     }
 }
 
-/// The first frame each way; returns the version to speak and the operations that still run from before.
+/// Exchanges the first frames. Returns the agreed version and the operations of earlier links that still run.
 async fn exchange_hello(stream: &mut Box<dyn ByteStream>) -> Result<(u16, Vec<u64>), LinkError> {
     let mut hello = Vec::new();
     guest_proto::encode_to_guest(&ToGuest::Hello { version: VERSION, min_version: MIN_VERSION }, &mut hello)?;
     stream.write_all(&hello).await?;
     let mut frame = vec![0; guest_proto::PREFIX];
     stream.read_exact(&mut frame).await?;
-    // The bound is checked before anything is read for it.
+    // Checks the length before the body is allocated.
     let body = match guest_proto::split(&frame)? {
         Some(_) => 0,
         None => u32::from_le_bytes([frame[0], frame[1], frame[2], frame[3]]) as usize,
@@ -321,7 +324,7 @@ async fn exchange_hello(stream: &mut Box<dyn ByteStream>) -> Result<(u16, Vec<u6
             Ok((version, ops))
         }
         ToHost::Welcome { .. } => {
-            Err(LinkError::Unexpected { wanted: "a version we know", got: "another version" })
+            Err(LinkError::Unexpected { wanted: "a known version", got: "an unknown version" })
         }
         _ => Err(LinkError::Unexpected { wanted: "welcome", got: "another frame" }),
     }

@@ -1,43 +1,40 @@
-//! Removes what is past its time from the store: terminated sandboxes with their events, and kept answers.
+//! Deletes expired rows from the store: terminated sandboxes with their events, and idempotency records.
 //!
-//! One task of the engine, which starts it and ends it. A purge that fails is said and tried again with the next; one that is
-//! cut off has removed a part.
+//! Runs as a task of the engine. A purge that fails is logged and repeated with the next one; a purge that is cut off has deleted
+//! a part of the rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use store::StoreError;
 
-use crate::shared::Shared;
+use crate::counters::Counters;
+use crate::journal::Journal;
+use crate::tasks::Tasks;
 
-const EVERY: Duration = Duration::from_secs(10 * 60);
+const INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-pub fn start(shared: &Arc<Shared>) {
-    let shared_by_task = Arc::clone(shared);
-    shared.tasks.spawn(async move {
-        let stopping = shared_by_task.stopping.clone();
-        stopping.run_until_cancelled(run(&shared_by_task)).await;
+pub fn start(journal: Journal, counters: Arc<Counters>, terminated_retention_ms: u64, tasks: &Tasks) {
+    tasks.spawn_until_stopped(async move {
+        loop {
+            if let Err(error) = purge(&journal, &counters, terminated_retention_ms).await {
+                tracing::error!(%error, "could not delete expired rows from the store; trying again later");
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
     });
 }
 
-async fn run(shared: &Shared) {
-    loop {
-        if let Err(error) = once(shared).await {
-            tracing::error!(%error, "could not remove what is past its time from the store; trying again later");
-        }
-        tokio::time::sleep(EVERY).await;
+async fn purge(
+    journal: &Journal,
+    counters: &Counters,
+    terminated_retention_ms: u64,
+) -> Result<(), StoreError> {
+    let now = journal.now();
+    counters.purged_answers.add(journal.store().purge_remembered(now).await?);
+    if terminated_retention_ms > 0 {
+        let deleted = journal.store().purge(now.before(terminated_retention_ms)).await?;
+        counters.purged_sandboxes.add(deleted);
     }
-}
-
-async fn once(shared: &Shared) -> Result<(), StoreError> {
-    let now = shared.clock.now();
-    shared.counters.purged_answers.add(shared.store.purge_remembered(now).await?);
-    match shared.settings.terminated_retention_ms {
-        0 => Ok(()),
-        retention_ms => {
-            let gone = shared.store.purge(now.before(retention_ms)).await?;
-            shared.counters.purged_sandboxes.add(gone);
-            Ok(())
-        }
-    }
+    Ok(())
 }

@@ -1,73 +1,71 @@
-//! What a start does first: the host is brought to agree with the records.
+//! Recovery at the start of the engine: makes the host agree with the records.
 //!
-//! | Record  | On the host | Then |
+//! | Record | On the host | Action |
 //! |---|---|---|
-//! | none, or terminated | anything | it is removed |
-//! | running | running | taken up again; commands that the dead daemon's clients had started are ended |
-//! | running | frozen  | a pause that was not committed: it goes on |
-//! | paused  | frozen  | stays |
-//! | paused  | running | a resume that was not committed: it is frozen again |
-//! | running, paused | no process | paused on its disk, and its next event says that its processes are gone |
+//! | none, or terminated | anything | removed |
+//! | running | running | adopted; commands of the earlier daemon's clients are killed |
+//! | running | frozen  | thawed: the pause was not committed |
+//! | paused  | frozen  | adopted |
+//! | paused  | running | frozen: the resume was not committed |
+//! | running, paused | no process | paused on its disk, with a note that its processes ended |
 //!
-//! Between the removals and the rest the network is brought to agree: every recorded policy is in force before anybody is let in.
-//! A sandbox that cannot be looked at or mended is reported and kept as its record says; its next request tries again.
+//! The network is recovered between the removals and the rest: all recorded policies are enforced before any sandbox is
+//! reachable. A sandbox that cannot be inspected or changed is logged and kept as its record says; its next request tries again.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::fmt::Display;
 
-use api::{SandboxId, SandboxState};
+use api::{EventKind, SandboxId, SandboxState};
 use driver::Presence;
 use futures_util::StreamExt;
 use rules::{Hold, TimeMs};
-use store::SandboxRecord;
+use serde_json::json;
+use store::{NewEvent, SandboxRecord};
 
-use crate::actor::{self, Birth, PROCESSES_LOST};
+use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::error::EngineError;
-use crate::network::guest;
-use crate::shared::Shared;
+use crate::host::guest;
+use crate::services::Services;
 
-/// So many are looked at at once.
-const AT_ONCE: usize = 16;
+/// The number of sandboxes that are recovered at a time.
+const CONCURRENCY: usize = 16;
 
-/// What a start found.
+/// What the recovery found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
     pub running: usize,
     pub paused: usize,
-    /// Paused, and without the processes they had.
+    /// Paused sandboxes without processes.
     pub stopped: usize,
-    /// Removed: things on the host that belong to no living sandbox.
+    /// Removed sandboxes without a record.
     pub orphans: usize,
 }
 
-pub async fn recover(shared: &Arc<Shared>) -> Result<Recovered, EngineError> {
-    let records = shared.store.living().await?;
+pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
+    let records = services.journal.store().living().await?;
     let known: HashSet<SandboxId> = records.iter().map(|record| record.id.clone()).collect();
-    let found = shared.driver.list().await?;
+    let found = services.host.driver().list().await?;
     let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains(id)).collect();
     let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
 
-    // Orphans go first: their user ids are about to be given out again.
+    // Orphans are removed first, because their ranges of user ids are free for new sandboxes.
     futures_util::stream::iter(orphans)
-        .for_each_concurrent(AT_ONCE, async |id| {
-            if let Err(error) = shared.driver.destroy(&id).await {
-                tracing::error!(%id, %error, "could not remove an orphan");
+        .for_each_concurrent(CONCURRENCY, async |id| {
+            if let Err(error) = services.host.driver().destroy(&id).await {
+                tracing::error!(%id, %error, "could not remove a sandbox without a record");
             }
         })
         .await;
 
-    // What belonged to orphans goes now, and every policy is in force again before anything else happens.
-    let living: Vec<_> =
+    let policies: Vec<_> =
         records.iter().map(|record| (guest(record), record.config.network.egress.clone())).collect();
-    shared.network.recover(&living).await?;
+    services.host.network().recover(&policies).await?;
+    services.detached.recover(known).await?;
 
-    let (shared_by_thread, id_of) = (Arc::clone(shared), known);
-    let reading = tokio::task::spawn_blocking(move || shared_by_thread.detached.recover(&id_of));
-    reading.await.map_err(|_| EngineError::TaskLost)??;
-
-    let mut taken =
-        futures_util::stream::iter(records).map(|record| take_up(shared, record)).buffer_unordered(AT_ONCE);
-    while let Some(hold) = taken.next().await {
+    let mut adopted = futures_util::stream::iter(records)
+        .map(|record| adopt(services, record))
+        .buffer_unordered(CONCURRENCY);
+    while let Some(hold) = adopted.next().await {
         match hold? {
             Hold::Running => recovered.running += 1,
             Hold::Paused => recovered.paused += 1,
@@ -77,89 +75,83 @@ pub async fn recover(shared: &Arc<Shared>) -> Result<Recovered, EngineError> {
     Ok(recovered)
 }
 
-async fn take_up(shared: &Arc<Shared>, mut record: SandboxRecord) -> Result<Hold, EngineError> {
+/// Brings a sandbox to the state of its record, and starts its actor.
+async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, EngineError> {
+    let driver = services.host.driver();
     let id = record.id.clone();
-    let presence = match shared.driver.inspect(&id).await {
+    let presence = match driver.inspect(&id).await {
         Ok(presence) => presence,
         Err(error) => {
-            tracing::error!(%id, %error, "could not look at a sandbox; keeping what its record says");
+            tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
             if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running }
         }
     };
     let hold = match (record.state, presence) {
-        // It had lost its processes, and the daemon died while starting it again.
+        // Its processes were lost, and the daemon crashed while it started them again.
         (SandboxState::Paused, Presence::Paused | Presence::Running) if record.note.is_some() => {
-            stop(shared, &record).await;
+            log_failure(&id, services.host.stop(&guest(&record)).await);
             Hold::Stopped
         }
         (SandboxState::Paused, Presence::Paused) => Hold::Paused,
         (SandboxState::Paused, Presence::Running) => {
-            mend(&id, shared.driver.pause(&id).await);
+            log_failure(&id, driver.pause(&id).await);
             Hold::Paused
         }
         (_, Presence::Paused) => {
-            mend(&id, shared.driver.resume(&id).await);
+            log_failure(&id, driver.resume(&id).await);
             Hold::Running
         }
         (_, Presence::Running) => Hold::Running,
         (_, Presence::Stopped | Presence::Absent) => {
-            record = stopped(shared, record).await?;
+            record = record_loss(services, record).await?;
             Hold::Stopped
         }
     };
-    if hold != Hold::Stopped && !shared.network.is_plugged(&guest(&record)) {
-        tracing::warn!(%id, "a sandbox has lost its link: nothing gets in or out until its processes are started anew");
+    if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)) {
+        tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
     }
-    let reservation = shared.ledger.adopt(record.config.resources, hold);
-    let slot = shared.ledger.adopt_slot(record.slot);
-    actor::spawn(shared, Birth { record, agent: None, reservation, slot });
+    let reservation = services.ledger.adopt(record.config.resources, hold);
+    let slot = services.ledger.adopt_slot(record.slot);
+    actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot });
     Ok(hold)
 }
 
-/// Clears away all but the disk.
-async fn stop(shared: &Shared, record: &SandboxRecord) {
-    mend(&record.id, shared.driver.stop(&record.id).await);
-    mend(&record.id, shared.network.unplug(&guest(record)).await);
-}
-
-fn mend(id: &SandboxId, result: Result<(), impl std::fmt::Display>) {
+fn log_failure(id: &SandboxId, result: Result<(), impl Display>) {
     if let Err(error) = result {
         tracing::error!(%id, %error, "could not bring a sandbox to the state of its record");
     }
 }
 
-/// Its processes are gone, with the host or by themselves. Said once: a record that says so already stays as it is.
-async fn stopped(shared: &Shared, record: SandboxRecord) -> Result<SandboxRecord, EngineError> {
-    // Half of a runtime's container may be left.
-    stop(shared, &record).await;
-    if record.state == SandboxState::Paused && record.note.is_some() {
-        return Ok(record);
+/// Records that the sandbox's processes ended, unless its record says so already.
+async fn record_loss(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
+    // The runtime may have left parts of the container.
+    log_failure(&before.id, services.host.stop(&guest(&before)).await);
+    if before.state == SandboxState::Paused && before.note.is_some() {
+        return Ok(before);
     }
-    let now = shared.clock.now();
-    let before = record;
+    let now = services.journal.now();
     let mut next = before.clone();
     if next.state != SandboxState::Paused {
-        // The time since then it did not run: the host was off, or nobody was there to see it end.
-        let ended = last_sign(shared, &next, now).await;
+        // The running time ends when the sandbox was last known to run, not when the daemon found it.
+        let ended = last_seen_running(services, &next, now).await;
         next.state = SandboxState::Paused;
         next.paused_at = Some(ended);
         next.accounting.paused(ended);
     }
     next.note = Some(PROCESSES_LOST.to_owned());
     next.revision += 1;
-    let data = serde_json::json!({ "message": PROCESSES_LOST });
-    let event = store::NewEvent { at: now, ..actor::event(&next, "sandbox.error", data) };
-    let batch = actor::with_cost(&shared.settings.prices, &before, &next, now);
-    shared.store.commit(batch.event(event)).await?;
+    let data = json!({ "message": PROCESSES_LOST });
+    let event = NewEvent { at: now, ..actor::event(&next, EventKind::SandboxError, data) };
+    let batch = actor::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.journal.commit(batch.event(event)).await?;
     Ok(next)
 }
 
-/// When a sandbox that nobody watched was last seen to run.
-async fn last_sign(shared: &Shared, record: &SandboxRecord, now: TimeMs) -> TimeMs {
-    let began = record.accounting.running_since().unwrap_or(now);
-    let seen = shared.driver.last_sign_ms(&record.id).await.unwrap_or_else(|error| {
-        tracing::warn!(id = %record.id, %error, "nothing tells when a sandbox ended");
+async fn last_seen_running(services: &Services, record: &SandboxRecord, now: TimeMs) -> TimeMs {
+    let started = record.accounting.running_since().unwrap_or(now);
+    let seen = services.host.driver().last_seen_running_ms(&record.id).await.unwrap_or_else(|error| {
+        tracing::warn!(id = %record.id, %error, "could not find out when a sandbox ended");
         None
     });
-    TimeMs(seen.unwrap_or(began.0)).max(began).min(now)
+    TimeMs(seen.unwrap_or(started.0)).max(started).min(now)
 }

@@ -1,7 +1,8 @@
-//! What an operator chooses about the engine, and what it is told of an image.
+//! The settings of an engine, and its view of an image.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use api::Resources;
 use rules::{Capacity, Prices};
@@ -10,30 +11,30 @@ use rules::{Capacity, Prices};
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
     pub capacity: Capacity,
-    /// Sandboxes kept ready, by image.
+    /// Warm sandboxes, by image.
     pub pool: BTreeMap<String, PoolTarget>,
-    /// Commands of one sandbox at once, and how many more may wait.
+    /// Commands that may run at a time in one sandbox, and commands that may wait.
     pub concurrent_executions: u32,
     pub execution_queue: u32,
-    /// How long a paused sandbox is kept; 0 for ever.
+    /// Paused sandboxes are terminated after this time; 0 for never.
     pub paused_retention_ms: u64,
-    /// How long a terminated sandbox is listed, with its events; 0 for ever.
+    /// Terminated sandboxes and their events are deleted after this time; 0 for never.
     pub terminated_retention_ms: u64,
-    /// Ranges of host user ids to give out.
+    /// The number of ranges of host user ids.
     pub slots: u32,
-    /// Of running time; where all is free nothing is said of costs.
+    /// Prices of running time. No cost events are recorded if everything is free.
     pub prices: Prices,
     pub detached: DetachedSettings,
 }
 
-/// Where the records and the output of detached executions are, and how much is kept.
+/// Where detached executions are stored, and how much of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachedSettings {
-    /// The engine's own directory: one below it a sandbox, one below that an execution.
+    /// A directory that only the engine uses, with a directory for each sandbox and below it one for each execution.
     pub dir: PathBuf,
-    /// Output of one execution; past that the oldest goes.
+    /// The maximum size of the log of one execution. Beyond it the oldest output is dropped.
     pub log_bytes: u64,
-    /// Finished executions of one sandbox, and the output of all of them together; the oldest go first.
+    /// The maximum number and total size of the finished executions of one sandbox. The oldest are dropped first.
     pub kept: u32,
     pub total_bytes: u64,
 }
@@ -45,14 +46,14 @@ impl DetachedSettings {
     }
 }
 
-/// How many sandboxes of an image are kept ready, and of what size.
+/// The number and size of the warm sandboxes of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolTarget {
     pub count: u32,
     pub resources: Resources,
 }
 
-/// An image as the engine needs it: unpacked, on this host.
+/// An unpacked image on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pub name: String,
@@ -62,3 +63,6 @@ pub struct Template {
     /// `NAME=value`.
     pub env: Vec<String>,
 }
+
+/// Finds an image on this host by its name.
+pub type FindImage = Arc<dyn Fn(&str) -> Option<Template> + Send + Sync>;

@@ -1,4 +1,4 @@
-//! What the others see of a sandbox: each state that its actor published, by number, and the results of its verbs.
+//! The published status of a sandbox, and the results of its lifecycle operations.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use api::{SandboxId, SandboxState};
 use rules::TimeMs;
 use store::SandboxRecord;
 
-/// A published state. A later one has a greater number, which is the revision of its record.
+/// A published status. Its number is the revision of the record; later statuses have greater numbers.
 #[derive(Debug, Clone)]
 pub struct Status {
     pub record: Arc<SandboxRecord>,

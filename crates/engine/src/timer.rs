@@ -1,6 +1,6 @@
-//! One timer for all deadlines: a wheel with an entry a sandbox, and one task that rings at actors.
+//! One timer for the deadlines of all sandboxes: a timer wheel with one entry per sandbox, and one task that notifies actors.
 //!
-//! A ring means only that it is time to look: the actor asks the rules what is due. A ring too many does no harm.
+//! A notification only makes the actor check what is due. A spurious notification is harmless.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,60 +13,60 @@ use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
 #[derive(Debug)]
-enum Order {
-    Set { id: SandboxId, after: Duration, bell: Arc<Notify> },
+enum TimerCommand {
+    Set { id: SandboxId, after: Duration, notify: Arc<Notify> },
     Clear(SandboxId),
 }
 
-/// Sets and clears deadlines; cheap to call. Every sandbox has at most one.
+/// Sets and clears deadlines. Each sandbox has at most one.
 #[derive(Debug, Clone)]
 pub struct Timer {
-    /// As many orders as actors give; each gives few, and the task only files them.
-    orders: mpsc::UnboundedSender<Order>,
+    /// Unbounded, because actors send few commands and the task only stores them.
+    commands: mpsc::UnboundedSender<TimerCommand>,
 }
 
 impl Timer {
     /// Starts the task. It ends when the last handle is dropped.
     pub fn start() -> Self {
-        let (orders, to_do) = mpsc::unbounded_channel();
-        tokio::spawn(run(to_do));
-        Self { orders }
+        let (commands, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(run(receiver));
+        Self { commands }
     }
 
-    pub fn set(&self, id: SandboxId, after: Duration, bell: Arc<Notify>) {
-        // The task outlives every handle, so the order arrives.
-        let _ = self.orders.send(Order::Set { id, after, bell });
+    pub fn set(&self, id: SandboxId, after: Duration, notify: Arc<Notify>) {
+        // The task outlives all handles, so the command arrives.
+        let _ = self.commands.send(TimerCommand::Set { id, after, notify });
     }
 
     pub fn clear(&self, id: SandboxId) {
-        let _ = self.orders.send(Order::Clear(id));
+        let _ = self.commands.send(TimerCommand::Clear(id));
     }
 }
 
-async fn run(mut orders: mpsc::UnboundedReceiver<Order>) {
+async fn run(mut commands: mpsc::UnboundedReceiver<TimerCommand>) {
     let mut wheel: DelayQueue<(SandboxId, Arc<Notify>)> = DelayQueue::new();
     let mut keys: HashMap<SandboxId, Key> = HashMap::new();
     loop {
         tokio::select! {
-            order = orders.recv() => match order {
+            command = commands.recv() => match command {
                 None => return,
-                Some(Order::Set { id, after, bell }) => {
+                Some(TimerCommand::Set { id, after, notify }) => {
                     if let Some(old) = keys.remove(&id) {
                         wheel.remove(&old);
                     }
-                    let key = wheel.insert((id.clone(), bell), after);
+                    let key = wheel.insert((id.clone(), notify), after);
                     keys.insert(id, key);
                 }
-                Some(Order::Clear(id)) => {
+                Some(TimerCommand::Clear(id)) => {
                     if let Some(old) = keys.remove(&id) {
                         wheel.remove(&old);
                     }
                 }
             },
-            Some(rung) = wheel.next(), if !wheel.is_empty() => {
-                let (id, bell) = rung.into_inner();
+            Some(due) = wheel.next(), if !wheel.is_empty() => {
+                let (id, notify) = due.into_inner();
                 keys.remove(&id);
-                bell.notify_one();
+                notify.notify_one();
             }
         }
     }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rings_when_set_and_not_when_cleared_or_overtaken() {
+    async fn notifies_when_set_and_not_when_cleared_or_replaced() {
         let timer = Timer::start();
         let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         timer.set(id("sb_aaaaaaaa"), Duration::from_secs(5), Arc::clone(&first));

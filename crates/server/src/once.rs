@@ -113,8 +113,8 @@ impl Claim {
     pub fn remember(
         self,
         respond: impl FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send + 'static,
-    ) -> engine::Remember {
-        engine::Remember {
+    ) -> engine::PendingIdempotencyRecord {
+        engine::PendingIdempotencyRecord {
             endpoint: self.place.endpoint,
             key: self.place.key,
             request_hash: self.request_hash,

@@ -147,7 +147,7 @@ async fn carry(
         ),
     })?;
     let (tunnel, permit) =
-        service.engine.enter_port(&exposure).await.map_err(|error| of_entry(error, port))?;
+        service.engine.connect_port(&exposure).await.map_err(|error| of_entry(error, port))?;
     let held = (permit, place, service.metrics.ports.opened());
     let inside =
         Inside::new(tunnel, held, (&service.engine, exposure), service.ports.idle, service.stopping.clone());

@@ -132,7 +132,7 @@ async fn with_rig(options: RigOptions, check: impl AsyncFnOnce(&Rig) -> Result<(
     let rig = Rig::new(options).await?;
     check(&rig).await?;
     for record in rig.store.living().await? {
-        rig.engine.terminate("test", &record.id, "request").await?;
+        rig.engine.sandbox("test", &record.id).terminate("request").await?;
     }
     // Empties the pool too.
     let halted = rig.halt().await;
@@ -220,7 +220,7 @@ async fn processes() -> Result<()> {
         let id = small(rig, 2, 512).await?;
         let fill =
             "exec perl -e 'for (1..600) { my $pid = fork; last if !defined $pid; last if !$pid } sleep 100'";
-        let filling = rig.engine.execute("test", &id, command(fill)).await?;
+        let filling = rig.engine.sandbox("test", &id).execute(command(fill)).await?;
         becomes("the table is full", || Ok(figure(rig, &id, "pids.current", "")? == 512)).await?;
         becomes("a fork was refused", || Ok(figure(rig, &id, "pids.events", "max ")? > 0)).await?;
         // Nobody waits for the command any more: it ends, with all that it started.
@@ -236,20 +236,20 @@ async fn freezer() -> Result<()> {
     with_rig(RigOptions::default(), async |rig| {
         let id = small(rig, 2, 256).await?;
         let busy = rig.output(&id, "(while :; do :; done) >/dev/null 2>&1 & echo $!").await?;
-        rig.engine.pause("test", &id).await?;
+        rig.engine.sandbox("test", &id).pause().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 1, "it is not frozen");
         let used = figure(rig, &id, "cpu.stat", "usage_usec ")?;
         // A measurement: for so long a busy loop must get nothing.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let more = figure(rig, &id, "cpu.stat", "usage_usec ")? - used;
         ensure!(more < 20_000, "paused, it used {more} us of 300 ms");
-        rig.engine.resume("test", &id).await?;
+        rig.engine.sandbox("test", &id).resume().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 0, "it is still frozen");
         becomes("it runs on", || Ok(figure(rig, &id, "cpu.stat", "usage_usec ")? > used + 100_000)).await?;
         rig.output(&id, &format!("kill -0 {}", busy.trim())).await?;
         // What stands still can be ended too.
-        rig.engine.pause("test", &id).await?;
-        rig.engine.terminate("test", &id, "request").await?;
+        rig.engine.sandbox("test", &id).pause().await?;
+        rig.engine.sandbox("test", &id).terminate("request").await?;
         nothing_of(rig.place()).await
     })
     .await
@@ -300,9 +300,9 @@ async fn gvisor() -> Result<()> {
             ["memory.max", "memory.swap.max", "cpu.max", "pids.max"].map(|file| read(rig, &id, file));
         let limits = limits.into_iter().collect::<Result<Vec<_>>>()?;
         ensure!(limits == ["536870912", "0", "100000 100000", "512"], "its limits are {limits:?}");
-        rig.engine.pause("test", &id).await?;
+        rig.engine.sandbox("test", &id).pause().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 1, "it is not frozen");
-        rig.engine.resume("test", &id).await?;
+        rig.engine.sandbox("test", &id).resume().await?;
         ensure!(rig.output(&id, "echo back").await? == "back\n", "no command runs after the pause");
         Ok(())
     })

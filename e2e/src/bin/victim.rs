@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use api::SandboxId;
 use e2e::{Rig, RigOptions, command, escape, unescape};
-use engine::{EngineError, Followed};
+use engine::{EngineError, OutputEvent};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -73,17 +73,17 @@ fn say(line: &str) -> Result<()> {
 async fn printed(rig: &Rig, id: &SandboxId, rest: &str) -> Result<String> {
     let (execution, from) = rest.split_once(' ').context("output ID EXECUTION POSITION")?;
     let mut position = from.parse()?;
-    let mut reader = rig.engine.follow("test", id, &execution.parse()?, position).await?;
+    let mut reader = rig.engine.sandbox("test", id).follow(&execution.parse()?, position).await?;
     let mut text = String::new();
     let mut exit_code = "-".to_owned();
     while let Ok(next) = tokio::time::timeout(A_MOMENT, reader.next()).await {
         match next? {
-            Followed::Output { bytes, position: at, .. } => {
+            OutputEvent::Output { bytes, position: at, .. } => {
                 text.push_str(std::str::from_utf8(&bytes)?);
                 position = at;
             }
-            Followed::Dropped { position } => bail!("dropped up to {position}"),
-            Followed::Ended(status) => {
+            OutputEvent::Dropped { position } => bail!("dropped up to {position}"),
+            OutputEvent::Ended(status) => {
                 exit_code = format!("{:?}:{:?}", status.state, status.exit_code);
                 break;
             }
@@ -102,7 +102,8 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
     match verb {
         "create" => Ok(rig.create().await?.to_string()),
         "exec" => {
-            let result = rig.engine.execute("test", &id()?, command(text)).await?.collect(MAX_OUTPUT).await?;
+            let result =
+                rig.engine.sandbox("test", &id()?).execute(command(text)).await?.collect(MAX_OUTPUT).await?;
             Ok(format!("{} {}", result.exit_code.unwrap_or(-1), result.stdout))
         }
         "detach" => {
@@ -111,13 +112,15 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
                 auto_resume: true,
                 ..engine::DetachedRequest::default()
             };
-            Ok(rig.engine.start_detached("test", &id()?, request).await?.id.to_string())
+            Ok(rig.engine.sandbox("test", &id()?).start_detached(request).await?.id.to_string())
         }
         "output" => printed(rig, &id()?, text).await,
-        "pause" => Ok(rig.engine.pause("test", &id()?).await?.runtime_duration_ms.to_string()),
-        "resume" => Ok(rig.engine.resume("test", &id()?).await?.paused_duration_ms.to_string()),
-        "destroy" => Ok(rig.engine.terminate("test", &id()?, "request").await?.total_runtime_ms.to_string()),
-        "state" => match rig.engine.get("test", &id()?).await {
+        "pause" => Ok(rig.engine.sandbox("test", &id()?).pause().await?.runtime_duration_ms.to_string()),
+        "resume" => Ok(rig.engine.sandbox("test", &id()?).resume().await?.paused_duration_ms.to_string()),
+        "destroy" => {
+            Ok(rig.engine.sandbox("test", &id()?).terminate("request").await?.total_runtime_ms.to_string())
+        }
+        "state" => match rig.engine.sandbox("test", &id()?).status().await {
             Ok(status) => Ok(status.state().to_string()),
             Err(EngineError::NotFound { terminated: Some((_, reason)) }) => {
                 Ok(format!("terminated {reason}"))

@@ -67,9 +67,9 @@ async fn only_so_many_run_at_once() {
     in_sandbox(async |rig, id| {
         let mut running = Vec::new();
         for _ in 0..3 {
-            running.push(rig.engine.execute("test", id, command("sleep 1000")).await.unwrap());
+            running.push(rig.engine.sandbox("test", id).execute(command("sleep 1000")).await.unwrap());
         }
-        let refused = rig.engine.execute("test", id, command("true")).await.err();
+        let refused = rig.engine.sandbox("test", id).execute(command("true")).await.err();
         assert!(matches!(refused, Some(EngineError::TooManyExecutions(_))), "{refused:?}");
         // A caller that goes away makes room, and takes its command along.
         running.pop();
@@ -92,7 +92,14 @@ async fn what_a_command_stands_on_may_be_gone() {
         );
         let elsewhere = |text| ExecuteRequest { cwd: Some("/".to_owned()), ..command(text) };
         let run = async |text| {
-            rig.engine.execute("test", id, elsewhere(text)).await.unwrap().collect(10_000).await.unwrap()
+            rig.engine
+                .sandbox("test", id)
+                .execute(elsewhere(text))
+                .await
+                .unwrap()
+                .collect(10_000)
+                .await
+                .unwrap()
         };
         assert_eq!(run("ln -s /nowhere /workspace").await.exit_code, Some(0));
         assert!(rig.run(id, "true").await.unwrap().stderr.contains("does not exist"));
@@ -103,9 +110,9 @@ async fn what_a_command_stands_on_may_be_gone() {
         let result = run("true").await;
         assert!(result.exit_code.is_none() && result.stderr.contains("bash"), "{result:?}");
         // It pauses, resumes and ends like any other.
-        rig.engine.pause("test", id).await.unwrap();
-        rig.engine.resume("test", id).await.unwrap();
-        rig.engine.terminate("test", id, "request").await.unwrap();
+        rig.engine.sandbox("test", id).pause().await.unwrap();
+        rig.engine.sandbox("test", id).resume().await.unwrap();
+        rig.engine.sandbox("test", id).terminate("request").await.unwrap();
     })
     .await;
 }

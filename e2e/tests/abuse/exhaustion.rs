@@ -36,7 +36,7 @@ async fn a_full_process_table_is_said_and_empties_with_its_command() {
         let fill = "exec perl -e 'for (1..600) { my $p = fork(); if (defined $p && !$p) { sleep 100; exit } } sleep 100'";
         let filling = rig
             .engine
-            .execute("test", id, api::ExecuteRequest { timeout_ms: 4000, ..e2e::command(fill) })
+            .sandbox("test", id).execute(api::ExecuteRequest { timeout_ms: 4000, ..e2e::command(fill) })
             .await
             .unwrap();
         let filling = tokio::spawn(filling.collect(1000));

@@ -21,8 +21,12 @@ const SLACK_MB: u64 = 100;
 async fn a_line_of_a_gigabyte_is_cut() {
     in_sandbox(async |rig, id| {
         let before = resident_mb();
-        let line =
-            rig.engine.execute("test", id, command("head -c 1G /dev/zero | tr '\\0' x")).await.unwrap();
+        let line = rig
+            .engine
+            .sandbox("test", id)
+            .execute(command("head -c 1G /dev/zero | tr '\\0' x"))
+            .await
+            .unwrap();
         let result = line.collect(1 << 20).await.unwrap();
         assert!(result.exit_code == Some(0) && result.stdout_truncated && !result.stderr_truncated);
         assert!(result.stdout.len() < (1 << 20) + 200, "{}", result.stdout.len());
@@ -38,7 +42,7 @@ async fn a_line_of_a_gigabyte_is_cut() {
 async fn a_reader_that_stops_stops_its_command() {
     in_sandbox(async |rig, id| {
         let before = resident_mb();
-        let mut flood = rig.engine.execute("test", id, command("yes >&2 & exec yes")).await.unwrap();
+        let mut flood = rig.engine.sandbox("test", id).execute(command("yes >&2 & exec yes")).await.unwrap();
         assert!(matches!(flood.next().await, ExecutionEvent::Stdout(_) | ExecutionEvent::Stderr(_)));
         // Nobody reads; others on the same link do not feel it.
         let begun = Instant::now();
@@ -73,7 +77,7 @@ async fn a_reader_that_stops_stops_its_command() {
 async fn time_is_over_also_when_nobody_reads() {
     in_sandbox(async |rig, id| {
         let short = api::ExecuteRequest { timeout_ms: 700, ..command("exec yes") };
-        let mut flood = rig.engine.execute("test", id, short).await.unwrap();
+        let mut flood = rig.engine.sandbox("test", id).execute(short).await.unwrap();
         assert!(matches!(flood.next().await, ExecutionEvent::Stdout(_)));
         // From here on nobody asks for anything.
         becomes("the flood is dead", async || rig.host_pids(id).unwrap().len() == 1).await;
@@ -109,7 +113,8 @@ async fn ten_megabytes_go_in_and_come_out() {
     in_sandbox(async |rig, id| {
         let text: String = (0..1_250_000).map(|number| format!("{number:07}\n")).collect();
         let request = api::ExecuteRequest { stdin: Some(text.clone()), ..command("cat") };
-        let result = rig.engine.execute("test", id, request).await.unwrap().collect(20 << 20).await.unwrap();
+        let result =
+            rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(20 << 20).await.unwrap();
         assert!(
             result.stdout == text && !result.stdout_truncated,
             "{} of {} bytes",

@@ -30,7 +30,7 @@ async fn small(rig: &Rig) -> SandboxId {
 /// Runs a command that may take so long.
 async fn run_for(rig: &Rig, id: &SandboxId, text: &str, timeout_ms: u64) -> ExecutionResult {
     let request = ExecuteRequest { timeout_ms, ..command(text) };
-    rig.engine.execute("test", id, request).await.unwrap().collect(1 << 20).await.unwrap()
+    rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(1 << 20).await.unwrap()
 }
 
 /// That a command works, and what the agent of now is: a new one has another number or starting time.

@@ -192,7 +192,7 @@ async fn its_descriptors_are_no_working_directory() {
                 ))
             };
             let result =
-                rig.engine.execute("test", id, request).await.unwrap().collect(10_000).await.unwrap();
+                rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(10_000).await.unwrap();
             // Its own `/proc` is where a command may be anyway.
             let harmless = result.exit_code.is_none() || result.stdout == "/proc\n";
             assert!(harmless, "descriptor {number}: {result:?}");

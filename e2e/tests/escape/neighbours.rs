@@ -97,7 +97,7 @@ async fn each_command_is_marked() {
         let escape = "perl -e 'use POSIX; for (1..3) { exit if fork; setsid() } %ENV = (); \
             exec {q(/usr/bin/perl)} (q(hidden), q(-e), q($0 = q(hidden); sleep 1000))' >/dev/null 2>&1 </dev/null & sleep 60";
         let request = api::ExecuteRequest { timeout_ms: 500, ..command(escape) };
-        let result = rig.engine.execute("test", id, request).await.unwrap().collect(10_000).await.unwrap();
+        let result = rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(10_000).await.unwrap();
         assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")), "{result:?}");
         assert_eq!(rig.host_pids(id).unwrap().len(), 3, "somebody got away");
     })

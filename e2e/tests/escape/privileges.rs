@@ -116,7 +116,8 @@ async fn nothing_of_the_daemons_environment_comes_along() {
         }
         let mut request = command("env | grep -c LD_PRELOAD; cat /proc/1/environ");
         request.env = [("LD_PRELOAD".to_owned(), "/workspace/evil.so".to_owned())].into();
-        let result = rig.engine.execute("test", id, request).await.unwrap().collect(10_000).await.unwrap();
+        let result =
+            rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(10_000).await.unwrap();
         assert_ne!(result.exit_code, Some(0), "process 1 shows its environment: {result:?}");
         assert_eq!(result.stdout, "1\n");
     })

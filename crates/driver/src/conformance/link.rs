@@ -1,4 +1,4 @@
-//! A host's end of the protocol, as small as the suite needs it: one thing at a time, everything else a panic.
+//! The host side of the agent protocol, reduced to what the suite needs. Anything unexpected panics.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::ByteStream;
 
-/// Longer than any honest answer takes, on a loaded host and with a slow backend.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any answer takes on a loaded host with a slow backend.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const WINDOW: u32 = 64 * 1024;
 
 pub struct Link {
@@ -17,13 +17,13 @@ pub struct Link {
     buffer: Vec<u8>,
     next: u64,
     started: VecDeque<u64>,
-    /// Frames that came before somebody wanted them.
+    /// Frames that arrived before a case waits for them.
     early: VecDeque<Frame>,
-    /// Commands of earlier links that still ran when this one was opened.
+    /// Commands of earlier links that still ran when this link was opened.
     pub leftover: Vec<u64>,
 }
 
-/// What the suite looks at, owned.
+/// An owned frame, reduced to what the suite checks.
 #[derive(Debug)]
 enum Frame {
     Welcome(Vec<u64>),
@@ -57,7 +57,7 @@ impl Link {
         self.finish().await
     }
 
-    /// Starts a command; [`Link::finish`] gives the ends of commands in the order of their starts.
+    /// Starts a command. [`Link::finish`] returns the ends of commands in the order of their starts.
     pub async fn start(&mut self, text: &str) -> u64 {
         let op = self.next;
         self.next += 1;
@@ -72,7 +72,7 @@ impl Link {
         op
     }
 
-    /// Waits until the last command that was started runs.
+    /// Waits until the last started command runs.
     pub async fn is_started(&mut self) {
         let wanted = self.next - 1;
         loop {
@@ -118,7 +118,7 @@ impl Link {
         self.finish().await.1
     }
 
-    /// Waits until the other side has closed it.
+    /// Waits until the agent has closed the link.
     pub async fn ended(&mut self) {
         while self.receive().await.is_some() {}
     }
@@ -128,14 +128,14 @@ impl Link {
         if let Err(error) = guest_proto::encode_to_guest(frame, &mut bytes) {
             panic!("{frame:?} cannot be sent: {error}");
         }
-        // An end of the link is what the next look finds.
+        // If the link has ended, the next read reports it.
         let _ = self.stream.write_all(&bytes).await;
     }
 
     async fn receive(&mut self) -> Option<Frame> {
-        match tokio::time::timeout(PATIENCE, self.read()).await {
+        match tokio::time::timeout(TIMEOUT, self.read()).await {
             Ok(frame) => frame,
-            Err(_) => panic!("the agent says nothing for {} s", PATIENCE.as_secs()),
+            Err(_) => panic!("the agent sent nothing for {} s", TIMEOUT.as_secs()),
         }
     }
 
@@ -165,7 +165,7 @@ fn owned(body: &[u8]) -> Frame {
         Ok(ToHost::Data { op, bytes, .. }) => Frame::Data(op, bytes.to_vec()),
         Ok(ToHost::Exited { op, exit, .. }) => Frame::Exited(op, exit),
         Ok(ToHost::Refused { op, message, .. }) => panic!("operation {op} was refused: {message}"),
-        Ok(ToHost::Bye { reason }) => panic!("the agent said goodbye: {reason}"),
+        Ok(ToHost::Bye { reason }) => panic!("the agent closed the link: {reason}"),
         Ok(_) => Frame::Other,
         Err(error) => panic!("the agent broke the protocol: {error}"),
     }

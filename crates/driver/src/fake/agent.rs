@@ -1,4 +1,4 @@
-//! The agent of a fake sandbox: speaks the protocol over a stream in memory, well or badly.
+//! The agent of a fake sandbox. Speaks the protocol over an in-memory stream, correctly or not, depending on its mode.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,37 +12,37 @@ use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::detached;
+use super::detached_op::DetachedOp;
 use super::disk::Disk;
-use super::errand;
-use super::guest::{Inbox, Inner, Life, Manner, Out, index, lock};
-use super::kept;
-use super::remains::KeptOp;
+use super::file_op;
+use super::guest::{AgentMode, GuestState, Inbox, Inner, Out, index, lock};
 use super::script::{self, Command, Stream};
 use crate::ByteStream;
 
 const STREAM_BYTES: usize = 64 * 1024;
 const SIGKILL: i32 = 9;
-/// What a command's input may hold unread.
+/// The receive window of a command's stdin.
 const STDIN_WINDOW: u32 = 64 * 1024;
 
-/// The processes of a sandbox. Dropped, they are dead and every link ends.
+/// The processes of a sandbox. Dropping them kills them and ends all links.
 pub struct Guest {
     inner: Arc<Inner>,
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.inner.life.send_replace(Life::Dead);
+        self.inner.life.send_replace(GuestState::Dead);
     }
 }
 
 impl Guest {
-    pub fn new(manner: Manner, disk: Arc<Mutex<Disk>>) -> Self {
+    pub fn new(mode: AgentMode, disk: Arc<Mutex<Disk>>) -> Self {
         Self {
             inner: Arc::new(Inner {
-                life: watch::Sender::new(Life::Runs),
+                life: watch::Sender::new(GuestState::Runs),
                 newest: watch::Sender::new(0),
-                manner: Mutex::new(manner),
+                mode: Mutex::new(mode),
                 leftover: Mutex::default(),
                 kept: Mutex::default(),
                 background: AtomicUsize::new(0),
@@ -52,26 +52,26 @@ impl Guest {
     }
 
     pub fn is_frozen(&self) -> bool {
-        *self.inner.life.borrow() == Life::Frozen
+        *self.inner.life.borrow() == GuestState::Frozen
     }
 
     pub fn freeze(&self) {
-        self.inner.life.send_replace(Life::Frozen);
+        self.inner.life.send_replace(GuestState::Frozen);
     }
 
     pub fn thaw(&self) {
-        self.inner.life.send_replace(Life::Runs);
+        self.inner.life.send_replace(GuestState::Runs);
     }
 
-    pub fn set_manner(&self, manner: Manner) {
-        *lock(&self.inner.manner) = manner;
+    pub fn set_agent_mode(&self, mode: AgentMode) {
+        *lock(&self.inner.mode) = mode;
     }
 
     pub fn hang_up(&self) {
         self.inner.newest.send_modify(|newest| *newest += 1);
     }
 
-    /// A new link, carried by a task that ends with it or with the guest.
+    /// Opens a link. Its task ends with the link or with the processes.
     pub fn connect(&self) -> Box<dyn ByteStream> {
         let (ours, theirs) = duplex(STREAM_BYTES);
         let mut number = 0;
@@ -84,8 +84,8 @@ impl Guest {
             let (mut life, mut newest) = (inner.life.subscribe(), inner.newest.subscribe());
             let mut link = Link::new(&inner, theirs);
             tokio::select! {
-                // The sender going away means the same.
-                _ = life.wait_for(|life| *life == Life::Dead) => {}
+                // A dropped sender means the same.
+                _ = life.wait_for(|life| *life == GuestState::Dead) => {}
                 _ = newest.wait_for(|newest| *newest != number) => {}
                 _ = link.serve() => {}
             }
@@ -98,14 +98,14 @@ impl Guest {
 
 struct Op {
     stdin: mpsc::UnboundedSender<Option<Vec<u8>>>,
-    /// Bytes ever granted.
+    /// The total of granted bytes.
     credit: watch::Sender<[u64; 2]>,
     killed: watch::Sender<Option<i32>>,
 }
 
 struct Link {
     inner: Arc<Inner>,
-    manner: Manner,
+    mode: AgentMode,
     reader: ReadHalf<DuplexStream>,
     out: Out,
     ops: HashMap<u64, Op>,
@@ -114,20 +114,20 @@ struct Link {
 
 impl Link {
     fn new(inner: &Arc<Inner>, stream: DuplexStream) -> Self {
-        let manner = *lock(&inner.manner);
+        let mode = *lock(&inner.mode);
         let (reader, writer) = split(stream);
         let stream = Arc::new(tokio::sync::Mutex::new((writer, 0)));
-        let out = Out { inner: Arc::clone(inner), manner, stream };
-        Self { inner: Arc::clone(inner), manner, reader, out, ops: HashMap::new(), commands: JoinSet::new() }
+        let out = Out { inner: Arc::clone(inner), mode, stream };
+        Self { inner: Arc::clone(inner), mode, reader, out, ops: HashMap::new(), commands: JoinSet::new() }
     }
 
     async fn serve(&mut self) -> io::Result<()> {
         let mut buffer = Vec::new();
         loop {
             while let Some(end) = guest_proto::split(&buffer).map_err(io::Error::other)? {
-                let _ = self.inner.life.subscribe().wait_for(|life| *life != Life::Frozen).await;
+                let _ = self.inner.life.subscribe().wait_for(|life| *life != GuestState::Frozen).await;
                 let frame = guest_proto::decode_to_guest(&buffer[PREFIX..end]).map_err(io::Error::other)?;
-                self.hear(frame).await?;
+                self.handle(frame).await?;
                 buffer.drain(..end);
             }
             tokio::select! {
@@ -137,12 +137,12 @@ impl Link {
         }
     }
 
-    async fn hear(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
-        match (self.manner, &frame) {
-            (Manner::Silent, _) => return Ok(()),
-            (Manner::Deaf, frame) if !matches!(frame, ToGuest::Hello { .. }) => return Ok(()),
+    async fn handle(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
+        match (self.mode, &frame) {
+            (AgentMode::Silent, _) => return Ok(()),
+            (AgentMode::Deaf, frame) if !matches!(frame, ToGuest::Hello { .. }) => return Ok(()),
             (
-                Manner::Stranger,
+                AgentMode::Stranger,
                 ToGuest::Exec { op, .. }
                 | ToGuest::Setup { op, .. }
                 | ToGuest::Dial { op, .. }
@@ -152,26 +152,26 @@ impl Link {
                 self.out.send(&ToHost::Started { op: stranger, pid: 1, window: 0 }).await?;
                 self.out.send(&ToHost::Exited { op: stranger, exit: Exit::Code(0), duration_us: 1 }).await?;
             }
-            (Manner::Wrong, ToGuest::Exec { op, .. } | ToGuest::File { op, .. }) => {
+            (AgentMode::Wrong, ToGuest::Exec { op, .. } | ToGuest::File { op, .. }) => {
                 return self.out.send(&ToHost::Opened { op: *op, window: 9 }).await;
             }
-            (Manner::Wrong, ToGuest::Setup { op, .. }) => {
+            (AgentMode::Wrong, ToGuest::Setup { op, .. }) => {
                 return self.out.send(&ToHost::Started { op: *op, pid: 1, window: 0 }).await;
             }
-            (Manner::Wrong, ToGuest::Dial { op, .. }) => {
+            (AgentMode::Wrong, ToGuest::Dial { op, .. }) => {
                 return self.out.send(&ToHost::Done { op: *op }).await;
             }
             _ => {}
         }
-        self.obey(frame).await
+        self.handle_correctly(frame).await
     }
 
-    async fn obey(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
+    async fn handle_correctly(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
         match frame {
             ToGuest::Hello { .. } => {
                 let mut ops: Vec<u64> = lock(&self.inner.leftover).iter().copied().collect();
                 ops.extend(lock(&self.inner.kept).keys());
-                let version = if self.manner == Manner::BadVersion { 999 } else { VERSION };
+                let version = if self.mode == AgentMode::BadVersion { 999 } else { VERSION };
                 self.out.send(&ToHost::Welcome { version, agent_version: "fake", ops }).await
             }
             ToGuest::Setup { op, dirs } => {
@@ -185,13 +185,13 @@ impl Link {
                 let stdin = if spec.stdin == StdinMode::Pipe { STDIN_WINDOW } else { 0 };
                 let command = script::parse(&spec);
                 self.out.send(&ToHost::Started { op, pid: 2, window: stdin }).await?;
-                if self.manner == Manner::OverCredit {
+                if self.mode == AgentMode::OverCredit {
                     return self.flood(op, window).await;
                 }
                 self.run(op, command, window);
                 Ok(())
             }
-            ToGuest::File { op, request, window } => self.errand(op, &request, window).await,
+            ToGuest::File { op, request, window } => self.file_op(op, &request, window).await,
             ToGuest::Dial { op, port, .. } => {
                 let message = format!("nothing listens on port {port}");
                 self.out.send(&ToHost::Refused { op, kind: RefusalKind::Connect, message: &message }).await
@@ -209,7 +209,7 @@ impl Link {
             }
             ToGuest::Kill { op } => self.kill(op).await,
             ToGuest::Close { op } => {
-                // Its output is thrown away: it may send what it likes.
+                // The host discards further output, so it needs no credit.
                 if let Some(running) = self.ops.get(&op) {
                     running.credit.send_replace([u64::MAX / 2; 2]);
                 }
@@ -245,11 +245,11 @@ impl Link {
         if let Some(kept) = lock(&self.inner.kept).get(&op) {
             kept.feed(None);
         }
-        // A command that has ended hears nothing.
+        // Fails if the command has ended.
         let _ = self.ops.get(&op).map(|running| running.stdin.send(None));
     }
 
-    /// Whether a command can start there; if not, it was refused.
+    /// Whether the directory exists. If not, the command is refused.
     async fn has_dir(&self, op: u64, cwd: &str) -> io::Result<bool> {
         let is_there = lock(&self.inner.disk).is_directory(cwd);
         if !is_there {
@@ -263,7 +263,7 @@ impl Link {
         if self.has_dir(op, spec.cwd).await? {
             self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
             let command = if is_terminal { Command::Terminal } else { script::parse(spec) };
-            let kept = kept::start(op, command, &self.inner);
+            let kept = detached::start(op, command, &self.inner);
             self.carry(op, kept, [0; 2]);
         }
         Ok(())
@@ -276,7 +276,7 @@ impl Link {
             return self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await;
         };
         if !kept.has(positions) {
-            let message = "there is no such place";
+            let message = "the position is beyond the output";
             return self.out.send(&ToHost::Refused { op, kind: RefusalKind::Failed, message }).await;
         }
         self.out.send(&ToHost::Taken { op, stdin: kept.received(), window: STDIN_WINDOW }).await?;
@@ -284,14 +284,14 @@ impl Link {
         Ok(())
     }
 
-    fn carry(&mut self, op: u64, kept: Arc<KeptOp>, positions: [u64; 2]) {
+    fn carry(&mut self, op: u64, kept: Arc<DetachedOp>, positions: [u64; 2]) {
         let (stdin, _) = mpsc::unbounded_channel();
-        let (credit, granted) = watch::channel(kept::first_grant(positions));
+        let (credit, granted) = watch::channel(detached::first_grant(positions));
         self.ops.insert(op, Op { stdin, credit, killed: watch::Sender::new(None) });
         let out = self.out.clone();
         self.commands.spawn(async move {
-            // A link that broke is followed by another.
-            let _ = kept::carry(op, kept, out, positions, granted).await;
+            // If the link broke, the next link continues.
+            let _ = detached::carry(op, kept, out, positions, granted).await;
             op
         });
     }
@@ -312,7 +312,7 @@ impl Link {
         self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await
     }
 
-    /// A signal that a program can survive, as SIGWINCH, does nothing.
+    /// A signal that programs survive, such as SIGWINCH, has no effect.
     fn signal(&self, op: u64, signal: i32) {
         const DEADLY: [i32; 8] = [1, 2, 3, 6, SIGKILL, 13, 14, 15];
         if !DEADLY.contains(&signal) {
@@ -328,22 +328,22 @@ impl Link {
     fn run(&mut self, op: u64, command: Command, window: u32) {
         let (stream, inbox) = self.begin(op, window);
         self.commands.spawn(async move {
-            // A link that broke takes the command's report with it.
+            // If the link broke, nothing can be reported.
             let _ = script::run(stream, command, inbox).await;
             op
         });
     }
 
-    async fn errand(&mut self, op: u64, request: &FileRequest<'_>, window: u32) -> io::Result<()> {
-        let errand = errand::parse(request);
+    async fn file_op(&mut self, op: u64, request: &FileRequest<'_>, window: u32) -> io::Result<()> {
+        let file_op = file_op::parse(request);
         self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
-        if self.manner == Manner::OverCredit {
+        if self.mode == AgentMode::OverCredit {
             return self.flood(op, window).await;
         }
         let (stream, inbox) = self.begin(op, window);
         self.commands.spawn(async move {
-            // As with a command.
-            let _ = errand::run(stream, errand, inbox).await;
+            // If the link broke, nothing can be reported.
+            let _ = file_op::run(stream, file_op, inbox).await;
             op
         });
         Ok(())

@@ -1,5 +1,5 @@
-//! The files of a fake sandbox: a tree in memory without links, owners and times. Commands and file operations share it; it outlives
-//! the sandbox's processes.
+//! The files of a fake sandbox: an in-memory tree without links, owners and times. Commands and file operations share it. It
+//! outlives the sandbox's processes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ enum Entry {
     File { mode: u32, bytes: Vec<u8> },
 }
 
-/// Every entry by its absolute path without `.`, `..` and doubled slashes.
+/// All entries by their absolute paths without `.`, `..` and doubled slashes.
 pub struct Disk {
     entries: BTreeMap<String, Entry>,
 }
@@ -31,7 +31,7 @@ impl Disk {
         matches!(self.entries.get(&normal(path)), Some(Entry::Directory { .. }))
     }
 
-    /// Makes a directory and those above it.
+    /// Creates a directory and its parents.
     pub fn make_all(&mut self, path: &str) {
         let mut at = String::new();
         for name in normal(path).split('/').filter(|name| !name.is_empty()) {
@@ -140,7 +140,7 @@ impl Disk {
         let mut append = |path: &str, kind, mode, bytes: &[u8]| {
             let mut header = tar::Header::new_gnu();
             header.set_entry_type(kind);
-            header.set_mode(mode);
+            header.set_agent_mode(mode);
             header.set_size(bytes.len() as u64);
             archive.append_data(&mut header, path[dir.len()..].trim_start_matches('/'), bytes)
         };
@@ -154,7 +154,7 @@ impl Disk {
         archive.into_inner().map_err(failed)
     }
 
-    /// The entries of a tar archive, put into a directory that is made if it is not there.
+    /// Extracts a tar archive into a directory, which is created if it does not exist.
     pub fn unpack(&mut self, path: &str, archive: &[u8]) -> Result<Tally, Failure> {
         self.make_all(path);
         let mut tally = Tally::default();
@@ -184,7 +184,7 @@ impl Disk {
         Err((FileErrorKind::NotADirectory, format!("'{path}' is no directory")))
     }
 
-    /// The path of an entry to be made, whose directory exists or is made.
+    /// The path of a new entry. Its directory exists or is created.
     fn place_for(&mut self, path: &str, parents: bool) -> Result<String, Failure> {
         let at = normal(path);
         let above = parent(&at).to_owned();
@@ -194,7 +194,7 @@ impl Disk {
         self.expect_directory(&above).map(|()| at)
     }
 
-    /// Everything below a directory, a directory before what is in it.
+    /// All entries below a directory. Directories come before their content.
     fn below(&self, dir: &str) -> Vec<String> {
         let prefix = if dir == "/" { dir.to_owned() } else { format!("{dir}/") };
         self.entries.keys().filter(|path| path.starts_with(&prefix) && *path != dir).cloned().collect()

@@ -1,4 +1,4 @@
-//! What the processes of a fake sandbox share: their life, their files, the manner of their agent, and its way out.
+//! What the processes of a fake sandbox share: their state, their files, and the mode and the output stream of their agent.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,79 +10,79 @@ use guest_proto::{Channel, ToHost};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
+use super::detached_op::DetachedOps;
 use super::disk::Disk;
-use super::remains::KeptOps;
 
-/// How an agent behaves.
+/// The behaviour of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manner {
+pub enum AgentMode {
     #[default]
-    Honest,
-    /// Reads and never says a word.
+    Correct,
+    /// Reads and never answers.
     Silent,
-    /// Answers the greeting and nothing else.
+    /// Answers the handshake and nothing else.
     Deaf,
-    /// Sends bytes that are no frame after so many honest frames.
+    /// Sends bytes that are no frame after `after` correct frames.
     Garbage { after: usize },
-    /// Announces a frame of four gigabytes after so many honest frames.
+    /// Announces a frame of four gigabytes after `after` correct frames.
     Huge { after: usize },
-    /// Closes the link after so many honest frames.
+    /// Closes the link after `after` correct frames.
     HangUp { after: usize },
-    /// Sends more than it was granted.
+    /// Sends more than its credit.
     OverCredit,
-    /// Answers each request with what belongs to another.
+    /// Answers each request with the reply to another kind of request.
     Wrong,
-    /// Answers for operations that nobody asked for.
+    /// Answers for operations that were never requested.
     Stranger,
-    /// Welcomes with a version nobody speaks.
+    /// Answers the handshake with an unknown version.
     BadVersion,
-    /// Each frame comes so much later.
+    /// Delays each frame.
     Slow(Duration),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
+pub enum GuestState {
     Runs,
     Frozen,
     Dead,
 }
 
-/// What outlives each single link.
+/// The state that outlives links.
 pub struct Inner {
-    pub life: watch::Sender<Life>,
-    /// The newest link; older ones end.
+    pub life: watch::Sender<GuestState>,
+    /// The number of the newest link. Older links end.
     pub newest: watch::Sender<u64>,
-    pub manner: Mutex<Manner>,
-    /// Commands that outlived their link.
+    pub mode: Mutex<AgentMode>,
+    /// Attached commands whose link has ended.
     pub leftover: Mutex<BTreeSet<u64>>,
-    /// Commands that outlive every link.
-    pub kept: Mutex<KeptOps>,
-    /// Processes in the background.
+    /// Detached commands.
+    pub kept: Mutex<DetachedOps>,
+    /// The number of background processes.
     pub background: AtomicUsize,
     pub disk: Arc<Mutex<Disk>>,
 }
 
 impl Inner {
-    /// Sleeps as a process does, whose clock stands still while it is frozen.
+    /// Sleeps. The clock stands still while the processes are frozen.
     pub async fn sleep(&self, mut duration: Duration) {
         let mut life = self.life.subscribe();
         loop {
-            // The sender lives as long as we do.
-            let _ = life.wait_for(|life| *life != Life::Frozen).await;
+            // Cannot fail: `self` has the sender.
+            let _ = life.wait_for(|life| *life != GuestState::Frozen).await;
             let begin = tokio::time::Instant::now();
             tokio::select! {
                 () = tokio::time::sleep(duration) => return,
-                _ = life.wait_for(|life| *life == Life::Frozen) => duration = duration.saturating_sub(begin.elapsed()),
+                _ = life.wait_for(|life| *life == GuestState::Frozen) => duration = duration.saturating_sub(begin.elapsed()),
             }
         }
     }
 }
 
-/// Sends frames, in the agent's manner.
+/// Sends frames according to the agent's mode.
 #[derive(Clone)]
 pub struct Out {
     pub inner: Arc<Inner>,
-    pub manner: Manner,
+    pub mode: AgentMode,
     pub stream: Arc<tokio::sync::Mutex<(WriteHalf<DuplexStream>, usize)>>,
 }
 
@@ -90,16 +90,16 @@ impl Out {
     pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {
         let mut bytes = Vec::new();
         guest_proto::encode_to_host(frame, &mut bytes).map_err(io::Error::other)?;
-        if let Manner::Slow(delay) = self.manner {
+        if let AgentMode::Slow(delay) = self.mode {
             tokio::time::sleep(delay).await;
         }
         let mut stream = self.stream.lock().await;
-        // The sender lives as long as we do.
-        let _ = self.inner.life.subscribe().wait_for(|life| *life != Life::Frozen).await;
-        match self.manner {
-            Manner::Garbage { after } if stream.1 >= after => bytes = vec![3, 0, 0, 0, 0xff, 0xff, 0xff],
-            Manner::Huge { after } if stream.1 >= after => bytes = vec![0xff, 0xff, 0xff, 0xff, 0],
-            Manner::HangUp { after } if stream.1 >= after => return Err(io::ErrorKind::BrokenPipe.into()),
+        // Cannot fail: `self` has the sender.
+        let _ = self.inner.life.subscribe().wait_for(|life| *life != GuestState::Frozen).await;
+        match self.mode {
+            AgentMode::Garbage { after } if stream.1 >= after => bytes = vec![3, 0, 0, 0, 0xff, 0xff, 0xff],
+            AgentMode::Huge { after } if stream.1 >= after => bytes = vec![0xff, 0xff, 0xff, 0xff, 0],
+            AgentMode::HangUp { after } if stream.1 >= after => return Err(io::ErrorKind::BrokenPipe.into()),
             _ => {}
         }
         stream.1 += 1;
@@ -107,7 +107,7 @@ impl Out {
     }
 }
 
-/// What a command hears of its host.
+/// What a command receives from the host.
 pub struct Inbox {
     pub stdin: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
     pub credit: watch::Receiver<[u64; 2]>,

@@ -1,4 +1,4 @@
-//! The few commands that a fake sandbox knows. Each means in bash what it means here, so that one suite runs on both.
+//! The commands that a fake sandbox supports. Each has the same meaning as in bash, so that one suite runs on all backends.
 //!
 //! `true` · `exit N` · `echo TEXT` · `echo TEXT >&2` · `echo $NAME` · `echo TEXT > FILE` · `cat` · `cat FILE` · `pwd` · `sleep SECONDS`
 //! · `sleep 1000 >/dev/null 2>&1 &` · `pgrep -c sleep` · `head -c BYTES /dev/zero` · `kill -9 $$`, and several separated by `; `
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use guest_proto::{Channel, ExecSpec, Exit, ToHost};
 
+use super::detached_op::DetachedOp;
 use super::guest::{Inbox, Inner, Out, index, lock};
-use super::remains::KeptOp;
 
 const PIECE: usize = 16 * 1024;
 
@@ -33,9 +33,9 @@ pub enum Command {
     CountBackground,
     Zeroes(usize),
     Die,
-    /// One after the other, up to the first that ends the shell.
+    /// A sequence, up to the first command that ends the shell.
     Sequence(Vec<Command>),
-    /// Shows what is typed, until a line `exit N` is.
+    /// Echoes input until a line `exit N`.
     Terminal,
     Unknown,
 }
@@ -92,53 +92,53 @@ fn expanded(text: &str, spec: &ExecSpec<'_>) -> String {
     expanded
 }
 
-/// What a command writes to.
+/// The output of a command.
 pub struct Stream {
     pub op: u64,
-    way: Way,
+    destination: Destination,
     pub inner: Arc<Inner>,
     sent: [u64; 2],
 }
 
-/// Where what it writes goes.
-enum Way {
+/// The destination of the output.
+enum Destination {
     Link(Out),
-    /// To whichever link reads it. Holds none open.
-    Kept(Arc<KeptOp>),
+    /// Stored for the link that reads it. Keeps no link open.
+    Detached(Arc<DetachedOp>),
 }
 
 impl Stream {
     pub fn new(op: u64, out: Out, inner: Arc<Inner>) -> Self {
-        Self { op, way: Way::Link(out), inner, sent: [0; 2] }
+        Self { op, destination: Destination::Link(out), inner, sent: [0; 2] }
     }
 
-    /// Of a command that is kept.
-    pub fn kept(op: u64, inner: Arc<Inner>, kept: Arc<KeptOp>) -> Self {
-        Self { op, way: Way::Kept(kept), inner, sent: [0; 2] }
+    /// The output of a detached command.
+    pub fn detached(op: u64, inner: Arc<Inner>, detached: Arc<DetachedOp>) -> Self {
+        Self { op, destination: Destination::Detached(detached), inner, sent: [0; 2] }
     }
 
-    /// Tells its end, of which a kept one's link hears when it has all of the output.
+    /// Reports the end. A link of a detached command reports it after all output.
     async fn end(&self, exit: Exit, duration_us: u64) -> io::Result<()> {
-        match &self.way {
-            Way::Kept(kept) => {
-                kept.printed.send_modify(|printed| printed.exit = Some((exit, duration_us)));
+        match &self.destination {
+            Destination::Detached(detached) => {
+                detached.printed.send_modify(|printed| printed.exit = Some((exit, duration_us)));
                 Ok(())
             }
-            Way::Link(out) => out.send(&ToHost::Exited { op: self.op, exit, duration_us }).await,
+            Destination::Link(out) => out.send(&ToHost::Exited { op: self.op, exit, duration_us }).await,
         }
     }
 
     pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {
-        match &self.way {
-            Way::Link(out) => out.send(frame).await,
-            Way::Kept(_) => Ok(()),
+        match &self.destination {
+            Destination::Link(out) => out.send(frame).await,
+            Destination::Detached(_) => Ok(()),
         }
     }
 
-    /// Sends as the host grants.
+    /// Sends output within the credit of the host.
     pub async fn print(&mut self, inbox: &mut Inbox, channel: Channel, mut bytes: &[u8]) -> io::Result<()> {
-        if let Way::Kept(kept) = &self.way {
-            kept.printed.send_modify(|printed| printed.bytes[index(channel)].extend_from_slice(bytes));
+        if let Destination::Detached(detached) = &self.destination {
+            detached.printed.send_modify(|printed| printed.bytes[index(channel)].extend_from_slice(bytes));
             return Ok(());
         }
         while !bytes.is_empty() {
@@ -157,12 +157,12 @@ impl Stream {
     }
 }
 
-/// Runs a command to its end, or to its death.
+/// Runs a command until it ends or is killed.
 pub async fn run(mut stream: Stream, command: Command, mut inbox: Inbox) -> io::Result<()> {
     let begin = tokio::time::Instant::now();
     let mut killed = inbox.killed.clone();
     let exit = tokio::select! {
-        // The host going away without a word is no kill.
+        // A host that goes away without a kill does not kill the command.
         Ok(signal) = killed.wait_for(Option::is_some) => Exit::Signal(signal.unwrap_or(9)),
         exit = act(&mut stream, command, &mut inbox) => exit?,
     };

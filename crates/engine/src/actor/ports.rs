@@ -1,6 +1,6 @@
-//! Exposing ports of a sandbox and closing them: a change of its record, with an event in the same commit.
+//! Exposing and closing ports: changes of the record, with an event in the same commit.
 //!
-//! Nothing is done inside, so a paused sandbox stays paused, and a commit that fails leaves nothing to undo.
+//! Neither touches the host. A paused sandbox stays paused, and a failed commit leaves nothing to undo.
 
 use api::{EventKind, RunId};
 use rand::Rng;
@@ -12,7 +12,7 @@ use super::{Actor, event};
 use crate::error::EngineError;
 
 impl Actor {
-    pub(super) async fn expose(
+    pub(super) async fn expose_port(
         &mut self,
         order: ExposeOrder,
         run: Option<RunId>,
@@ -26,14 +26,14 @@ impl Actor {
         }
         let mut seal = [0; 16];
         rand::rng().fill_bytes(&mut seal);
-        let exposed_at = self.shared.clock.now();
+        let exposed_at = self.context.journal.now();
         let ExposeOrder { port, visibility, auto_resume } = order;
         let exposed = ExposedPort { port, visibility, auto_resume, exposed_at, seal };
         next.ports.push(exposed.clone());
         next.ports.sort_by_key(|port| port.port);
         let data = json!({ "port": port, "visibility": visibility, "autoResume": auto_resume });
-        let told = told(&next, EventKind::PortExposed, data, run, exposed_at);
-        self.commit_events(next, vec![told], exposed_at).await?;
+        let event = port_event(&next, EventKind::PortExposed, data, run, exposed_at);
+        self.commit_events(next, vec![event], exposed_at).await?;
         Ok(exposed)
     }
 
@@ -44,27 +44,33 @@ impl Actor {
         if next.ports.len() == self.record.ports.len() {
             return Err(PortRefusal::NotExposed { port }.into());
         }
-        let now = self.shared.clock.now();
-        let told = closed(&next, port, "request", run, now);
-        self.commit_events(next, vec![told], now).await?;
+        let now = self.context.journal.now();
+        let event = closed_event(&next, port, "request", run, now);
+        self.commit_events(next, vec![event], now).await?;
         Ok(now)
     }
 }
 
-/// Closes what the policy of a record does not allow any more; the events that say so.
+/// Closes the ports that the record's policy forbids. Returns their events.
 pub(super) fn close_forbidden(next: &mut SandboxRecord, at: TimeMs) -> Vec<NewEvent> {
     let policy = &next.config.network;
-    let (kept, gone): (Vec<_>, Vec<_>) =
+    let (allowed, forbidden): (Vec<_>, Vec<_>) =
         std::mem::take(&mut next.ports).into_iter().partition(|port| may_expose(policy, port.port).is_ok());
-    next.ports = kept;
-    gone.iter().map(|port| closed(next, port.port, "network", None, at)).collect()
+    next.ports = allowed;
+    forbidden.iter().map(|port| closed_event(next, port.port, "network", None, at)).collect()
 }
 
-fn closed(next: &SandboxRecord, port: u16, reason: &str, run: Option<RunId>, at: TimeMs) -> NewEvent {
-    told(next, EventKind::PortClosed, json!({ "port": port, "reason": reason }), run, at)
+fn closed_event(next: &SandboxRecord, port: u16, reason: &str, run: Option<RunId>, at: TimeMs) -> NewEvent {
+    port_event(next, EventKind::PortClosed, json!({ "port": port, "reason": reason }), run, at)
 }
 
-fn told(record: &SandboxRecord, kind: EventKind, data: Value, run: Option<RunId>, at: TimeMs) -> NewEvent {
+fn port_event(
+    record: &SandboxRecord,
+    kind: EventKind,
+    data: Value,
+    run: Option<RunId>,
+    at: TimeMs,
+) -> NewEvent {
     let run = run.map(|run| run.as_str().to_owned()).unwrap_or_default();
-    NewEvent { at, run, ..event(record, kind.as_str(), data) }
+    NewEvent { at, run, ..event(record, kind, data) }
 }

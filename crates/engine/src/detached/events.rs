@@ -1,5 +1,5 @@
-//! The events of a detached execution: the same as of any command. They are told by whichever daemon is there, and each is there
-//! once, however often it is told: so who died in the very moment of one leaves neither none nor two.
+//! The events of detached executions. Each event has a key under which it is recorded once: a daemon that repeats the event of a
+//! crashed daemon does not duplicate it.
 
 use std::sync::atomic::Ordering;
 
@@ -9,54 +9,50 @@ use rules::{Ended, TimeMs};
 use serde_json::{Value, json};
 use store::{MAX_WRITES, NewEvent, SandboxRecord};
 
-use crate::kept::book::Executions;
-use crate::kept::log::Told;
-use crate::kept::record::{End, Record};
-use crate::shared::Shared;
+use super::execution::DetachedExecution;
+use super::log::LogState;
+use super::record::{End, Record};
 
-/// Of one that the daemon before this one left.
-const UNHEARD: &str = "its sandbox ended before it was heard of again; how it ended is not known";
-/// Of the writes of one commit, left to the others.
-const OTHERS: usize = 16;
+/// The message of an execution that was not reattached before its sandbox was terminated.
+const NOT_REATTACHED: &str =
+    "its sandbox was terminated before the service reattached to it; the outcome is unknown";
+/// Writes of a commit that are reserved for everything other than end events.
+const RESERVED_WRITES: usize = 16;
 
-pub fn started(shared: &Shared, sandbox: &SandboxRecord, record: &Record) {
-    let (at, data) = (TimeMs(record.started_at_ms), command(record));
-    shared.note(event(sandbox, record, EventKind::ExecStarted, at, data));
+pub fn started(sandbox: &SandboxRecord, record: &Record) -> NewEvent {
+    event(sandbox, record, EventKind::ExecStarted, TimeMs(record.started_at_ms), command(record))
 }
 
-/// How it ended, or that nobody knows.
-pub fn ended(shared: &Shared, sandbox: &SandboxRecord, record: &Record, told: &Told, end: &End) {
-    shared.note(end_of(sandbox, record, told, end));
-}
-
-/// The ends of those that end with their sandbox, and of those that are over and not told of, for the commit of its end: after it
-/// nothing of them is left that a daemon could find.
-pub fn ended_with(sandbox: &SandboxRecord, executions: &Executions, now: TimeMs) -> Vec<NewEvent> {
-    let untold = executions.untold();
-    let ends = untold.iter().take(MAX_WRITES - OTHERS).map(|execution| {
-        let told = execution.progress.borrow().told.clone();
+/// The end event of executions that end with their sandbox, as many as fit into one commit.
+pub fn ended_with_sandbox<'a>(
+    sandbox: &SandboxRecord,
+    executions: impl Iterator<Item = &'a DetachedExecution>,
+    now: TimeMs,
+) -> Vec<NewEvent> {
+    let ends = executions.take(MAX_WRITES - RESERVED_WRITES).map(|execution| {
+        let log = execution.progress.borrow().log.clone();
         let has_started = execution.has_started.load(Ordering::Relaxed);
-        let new = || if has_started { killed(&execution.record, now) } else { lost(UNHEARD, now) };
-        let end = told.end.clone().unwrap_or_else(new);
-        end_of(sandbox, &execution.record, &told, &end)
+        let new = || if has_started { killed(&execution.record, now) } else { lost(NOT_REATTACHED, now) };
+        let end = log.end.clone().unwrap_or_else(new);
+        ended(sandbox, &execution.record, &log, &end)
     });
     ends.collect()
 }
 
-/// The end of what was killed with its sandbox.
+/// The outcome of an execution that was killed with its sandbox.
 pub fn killed(record: &Record, now: TimeMs) -> End {
     let (exit_code, signal) = outcome(rules::Command::Ended(Ended::Signalled { signal: 9 }));
     let duration_ms = now.0.saturating_sub(record.started_at_ms);
     End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
 }
 
-/// The end of what nobody knows.
-pub fn lost(why: &str, now: TimeMs) -> End {
-    let message = Some(why.to_owned());
+/// An unknown outcome.
+pub fn lost(message: &str, now: TimeMs) -> End {
+    let message = Some(message.to_owned());
     End { is_lost: true, exit_code: None, signal: None, message, duration_ms: 0, at_ms: now.0 }
 }
 
-/// What an agent said of an end.
+/// The outcome that the agent reported.
 pub fn exited(exit: Exit, duration_us: u64, is_timed_out: bool, now: TimeMs) -> End {
     let (exit_code, signal) = outcome(match exit {
         Exit::Signal(9) if is_timed_out => rules::Command::TimedOut,
@@ -67,27 +63,27 @@ pub fn exited(exit: Exit, duration_us: u64, is_timed_out: bool, now: TimeMs) -> 
     End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
 }
 
-fn outcome(seen: rules::Command) -> (Option<i32>, Option<String>) {
-    match rules::outcome(seen) {
+fn outcome(command: rules::Command) -> (Option<i32>, Option<String>) {
+    match rules::outcome(command) {
         Ok(outcome) => (outcome.exit_code, outcome.signal.map(std::borrow::Cow::into_owned)),
-        // Only of what never started.
+        // Only for a command that was never started.
         Err(_) => (None, None),
     }
 }
 
-fn end_of(sandbox: &SandboxRecord, record: &Record, told: &Told, end: &End) -> NewEvent {
+pub fn ended(sandbox: &SandboxRecord, record: &Record, log: &LogState, end: &End) -> NewEvent {
     let mut data = command(record);
     let at = TimeMs(end.at_ms);
-    let never_started = end.exit_code.is_none() && end.signal.is_none();
-    if end.is_lost || never_started {
+    let was_not_started = end.exit_code.is_none() && end.signal.is_none();
+    if end.is_lost || was_not_started {
         data["message"] = json!(end.message.as_deref().unwrap_or_default());
         return event(sandbox, record, EventKind::ExecError, at, data);
     }
     data["durationMs"] = json!(end.duration_ms);
     data["exitCode"] = json!(end.exit_code);
     data["signal"] = json!(end.signal);
-    data["stdoutBytes"] = json!(told.printed.stdout);
-    data["stderrBytes"] = json!(told.printed.stderr);
+    data["stdoutBytes"] = json!(log.printed.stdout);
+    data["stderrBytes"] = json!(log.printed.stderr);
     event(sandbox, record, EventKind::ExecCompleted, at, data)
 }
 
@@ -101,7 +97,7 @@ fn command(record: &Record) -> Value {
 }
 
 fn event(sandbox: &SandboxRecord, record: &Record, kind: EventKind, at: TimeMs, data: Value) -> NewEvent {
-    // One beginning and one end, of whatever kind.
+    // An execution has one start event and one end event, whatever the kind of the end.
     let part = if kind == EventKind::ExecStarted { "started" } else { "ended" };
     NewEvent {
         sandbox: sandbox.id.clone(),

@@ -1,6 +1,6 @@
-//! Reading an execution's output from any position on, while it grows and after its end.
+//! Reads the output of an execution from any position, during the execution and after it.
 //!
-//! A reader holds one piece of the log in memory at most, and reads the next when that is taken: who reads slowly costs nothing, and
+//! A reader has at most one piece of the log in memory and reads the next one when that is consumed: a slow reader costs no memory and
 //! does not slow the command.
 
 use std::collections::VecDeque;
@@ -15,66 +15,70 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::detached::execution::{DetachedExecution, Progress};
+use crate::detached::log::cursor::{Cursor, LogPiece};
+use crate::detached::status::ExecutionStatus;
 use crate::error::EngineError;
-use crate::executions::ExecutionStatus;
-use crate::kept::cursor::{Cursor, Found};
-use crate::kept::execution::{Execution, Progress};
 
-/// What comes next.
+/// An item of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Followed {
+pub enum OutputEvent {
     Output {
         channel: Channel,
         bytes: Bytes,
         at: TimeMs,
-        /// Behind these bytes.
+        /// The position behind these bytes.
         position: OutputPosition,
     },
-    /// What was before this position is no more there.
+    /// Output before this position was dropped from the log.
     Dropped { position: OutputPosition },
-    /// Nothing comes after it.
+    /// The last item.
     Ended(ExecutionStatus),
 }
 
-/// Somebody's place in the output of an execution.
+/// A reader with its position.
 pub struct OutputReader {
-    execution: Arc<Execution>,
+    execution: Arc<DetachedExecution>,
     progress: watch::Receiver<Progress>,
     stopping: CancellationToken,
-    place: Place,
-    ready: VecDeque<Found>,
+    cursor: CursorState,
+    ready: VecDeque<LogPiece>,
     is_over: bool,
 }
 
-/// The cursor, or who reads with it.
-enum Place {
-    Here(Cursor),
-    Reading(JoinHandle<(Cursor, io::Result<VecDeque<Found>>)>),
-    Nowhere,
+/// The cursor, or the thread that reads with it.
+enum CursorState {
+    Idle(Cursor),
+    Reading(JoinHandle<(Cursor, io::Result<VecDeque<LogPiece>>)>),
+    Gone,
 }
 
 impl OutputReader {
-    /// A position beyond what was printed is that of the end so far.
-    pub(crate) fn new(execution: Arc<Execution>, from: OutputPosition, stopping: CancellationToken) -> Self {
+    /// Starts at `from`, or at the end of the output if `from` is beyond it.
+    pub(crate) fn new(
+        execution: Arc<DetachedExecution>,
+        from: OutputPosition,
+        stopping: CancellationToken,
+    ) -> Self {
         let progress = execution.progress.subscribe();
-        let printed = progress.borrow().told.printed;
+        let printed = progress.borrow().log.printed;
         let from = OutputPosition {
             stdout: from.stdout.min(printed.stdout),
             stderr: from.stderr.min(printed.stderr),
         };
-        let place = Place::Here(Cursor::new(execution.dir.clone(), from));
-        Self { execution, progress, stopping, place, ready: VecDeque::new(), is_over: false }
+        let cursor = CursorState::Idle(Cursor::new(execution.dir.clone(), from));
+        Self { execution, progress, stopping, cursor, ready: VecDeque::new(), is_over: false }
     }
 
-    /// Waits for what comes next. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Followed, EngineError> {
+    /// Waits for the next item. Cancel safe.
+    pub async fn next(&mut self) -> Result<OutputEvent, EngineError> {
         loop {
             if let Some(found) = self.ready.pop_front() {
                 return Ok(match found {
-                    Found::Output { channel, bytes, at, position } => {
-                        Followed::Output { channel, bytes, at, position }
+                    LogPiece::Output { channel, bytes, at, position } => {
+                        OutputEvent::Output { channel, bytes, at, position }
                     }
-                    Found::Dropped { position } => Followed::Dropped { position },
+                    LogPiece::Dropped { position } => OutputEvent::Dropped { position },
                 });
             }
             self.read().await?;
@@ -85,59 +89,58 @@ impl OutputReader {
             if self.begin(&progress) {
                 continue;
             }
-            if progress.told.end.is_some() {
-                return Ok(Followed::Ended(self.execution.status()));
+            if progress.log.end.is_some() {
+                return Ok(OutputEvent::Ended(self.execution.status()));
             }
             tokio::select! {
-                // The execution lives as long as we do.
+                // Cannot fail: this reader holds the execution.
                 _ = self.progress.changed() => {}
                 () = self.stopping.cancelled() => return Err(EngineError::Stopping),
             }
         }
     }
 
-    /// Begins to read on, if there is more.
+    /// Starts to read the next piece, if there is one.
     fn begin(&mut self, progress: &Progress) -> bool {
-        match std::mem::replace(&mut self.place, Place::Nowhere) {
-            Place::Here(mut cursor) if !cursor.is_at(progress.reach) => {
-                let (segments, reach) = (Arc::clone(&progress.segments), progress.reach);
+        match std::mem::replace(&mut self.cursor, CursorState::Gone) {
+            CursorState::Idle(mut cursor) if !cursor.is_at(progress.end) => {
+                let (segments, end) = (Arc::clone(&progress.segments), progress.end);
                 let reading = tokio::task::spawn_blocking(move || {
-                    let found = cursor.read(&segments, reach);
+                    let found = cursor.read(&segments, end);
                     (cursor, found)
                 });
-                self.place = Place::Reading(reading);
+                self.cursor = CursorState::Reading(reading);
                 true
             }
-            place => {
-                self.place = place;
+            cursor => {
+                self.cursor = cursor;
                 false
             }
         }
     }
 
-    /// Waits for what is being read.
+    /// Waits for the piece that is being read.
     async fn read(&mut self) -> Result<(), EngineError> {
-        let Place::Reading(reading) = &mut self.place else { return Ok(()) };
+        let CursorState::Reading(reading) = &mut self.cursor else { return Ok(()) };
         let (cursor, found) = reading.await.map_err(|_| EngineError::TaskLost)?;
         match found {
             Ok(found) => {
-                self.place = Place::Here(cursor);
+                self.cursor = CursorState::Idle(cursor);
                 self.ready = found;
                 Ok(())
             }
-            // With its sandbox all of it went, or it was given up to make room for others, or it is damaged. Nothing more comes:
-            // its reader is told of what it misses.
-            Err(error) if self.progress.borrow().told.end.is_some() => {
+            // The log was removed with its sandbox or to make room, or is damaged. The reader gets the gap and then the end.
+            Err(error) if self.progress.borrow().log.end.is_some() => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::error!(id = %self.execution.record.id, %error, "could not read what an execution printed");
+                    tracing::error!(id = %self.execution.record.id, %error, "could not read the log of an execution");
                 }
-                self.ready.extend(cursor.rest_up_to(self.progress.borrow().told.printed));
-                self.place = Place::Nowhere;
+                self.ready.extend(cursor.rest_up_to(self.progress.borrow().log.printed));
+                self.cursor = CursorState::Gone;
                 Ok(())
             }
-            // It was given up faster than it was read, or with its sandbox: either way there is more news of it to come.
+            // The segment was dropped before it was read, or the log was removed with its sandbox: the next progress tells.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.place = Place::Here(cursor);
+                self.cursor = CursorState::Idle(cursor);
                 tokio::select! {
                     _ = self.progress.changed() => Ok(()),
                     () = self.stopping.cancelled() => Err(EngineError::Stopping),
@@ -147,14 +150,14 @@ impl OutputReader {
         }
     }
 
-    /// The same as a stream, which ends after the end, or an error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Followed, EngineError>> + Send {
+    /// A stream of the items. It ends after [`OutputEvent::Ended`] or an error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<OutputEvent, EngineError>> + Send {
         futures_util::stream::unfold(self, |mut reader| async move {
             if reader.is_over {
                 return None;
             }
             let next = reader.next().await;
-            reader.is_over = !matches!(next, Ok(Followed::Output { .. } | Followed::Dropped { .. }));
+            reader.is_over = !matches!(next, Ok(OutputEvent::Output { .. } | OutputEvent::Dropped { .. }));
             Some((next, reader))
         })
     }

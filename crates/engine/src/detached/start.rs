@@ -1,7 +1,7 @@
-//! Starting an execution: let in, written down, started, on record. Goes on to its end when the caller stops waiting.
+//! Starts an execution: admission, record on disk, start by the agent, registration. If the caller stops waiting, the start completes.
 //!
-//! What fails before the agent was asked leaves nothing. What the agent refuses for a reason of the command's own is an execution that
-//! ended at once. Where it is not known whether it started, it is given up inside, and its record goes.
+//! A failure before the agent is asked leaves nothing. A command that the agent refuses to start becomes an execution that ended at
+//! once. If it is unknown whether the command started, it is killed inside, and its record is removed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,115 +11,141 @@ use std::time::Duration;
 use api::SandboxState;
 use guest_proto::{Channel, ExecSpec, StdinMode};
 use rules::{AutoResume, Operation};
+use store::SandboxRecord;
 use tokio::sync::watch;
 
 use super::events;
-use super::keeper::Keeper;
-use crate::deadline::AGENT_PATIENCE;
+use super::execution::DetachedExecution;
+use super::log::Log;
+use super::log::entry::Entry;
+use super::log_writer::LogWriter;
+use super::record::{End, Record};
+use super::registry::{ExecutionRegistry, SandboxExecutions, remove_tree};
+use super::status::{DetachedRequest, ExecutionStatus, new_execution_id};
+use crate::agent_timeout::AgentTimeout;
+use crate::deadline::AGENT_TIMEOUT;
 use crate::error::EngineError;
-use crate::execution::is_its_own_fault;
-use crate::executions::{DetachedRequest, ExecutionStatus, fresh_id};
-use crate::handle::{Entry as LetIn, Handle, Permit, Request};
-use crate::kept::book::{Executions, remove_tree};
-use crate::kept::execution::Execution;
-use crate::kept::frame::Entry;
-use crate::kept::log::Log;
-use crate::kept::record::{End, Record};
-use crate::link::LinkError;
-use crate::patience::Patience;
-use crate::shared::Shared;
+use crate::execution::is_start_failure;
+use crate::link::{DetachedCommand, LinkError};
+use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit};
 use crate::status::Status;
 
-/// How long it may wait for a place, where there is a queue.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(300);
+/// How long an execution may wait for a slot, if the operator allows a queue.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(300);
 const TERM: (&str, &str) = ("TERM", "xterm-256color");
 
-/// What is about to be an execution.
-struct Draft {
+/// An execution with a record and an empty log on disk.
+struct NewExecution {
     record: Record,
     dir: PathBuf,
     log: Log,
 }
 
-/// Lets a command in and starts it.
-pub async fn start(
-    shared: &Arc<Shared>,
-    handle: Handle,
-    request: DetachedRequest,
-) -> Result<ExecutionStatus, EngineError> {
-    let auto_resume = AutoResume::from(request.auto_resume);
-    let is_terminal = request.terminal.is_some();
-    let entering = handle.ask(|reply| Request::Detach { auto_resume, is_terminal, reply });
-    let never = || rules::NeverStarted { timeout_ms: QUEUE_PATIENCE.as_millis() as u64 };
-    let entry = tokio::time::timeout(QUEUE_PATIENCE, entering).await.map_err(|_| never())??;
-    // A terminal keeps nobody awake by itself. While it starts its sandbox must not fall asleep: whoever waits would wait for ever.
-    let operation = Operation::Attach { auto_resume };
-    let _awake = match is_terminal {
-        true => Some(handle.ask(|reply| Request::Enter { operation, reply }).await?),
-        false => None,
-    };
-    let executions = shared.detached.of(&entry.record.id);
-    let _one_at_a_time = executions.starting.lock().await;
-    let gone = executions.prune(&shared.detached.settings);
-    let draft = draft(shared, &executions, &entry, &request, gone).await?;
-    let LetIn { permit, agent, record: sandbox, status } = entry;
-
-    let own: Vec<(String, String)> =
-        rules::environment(&sandbox.image_env, &sandbox.config.env, &request.env).into_iter().collect();
-    let mut env: Vec<(&str, &str)> =
-        own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    if is_terminal && !request.env.contains_key(TERM.0) {
-        env.retain(|(name, _)| *name != TERM.0);
-        env.push(TERM);
-    }
-    let argv =
-        if request.command.is_empty() { vec!["bash"] } else { vec!["bash", "-c", "--", &request.command] };
-    let spec = ExecSpec {
-        argv,
-        env,
-        cwd: request.cwd.as_deref().unwrap_or(&sandbox.config.workdir),
-        stdin: if draft.record.has_stdin { StdinMode::Pipe } else { StdinMode::Null },
-    };
-    let op = draft.record.op;
-    let mut patience = Patience::new(AGENT_PATIENCE, status.clone());
-    match agent.keep(op, spec, request.terminal, &mut patience).await {
-        Ok(kept) => {
-            events::started(shared, &sandbox, &draft.record);
-            Ok(keep(shared, &executions, draft, status, permit, Some(kept)))
-        }
-        Err(LinkError::Refused { kind, message }) if is_its_own_fault(kind) => {
-            let draft = not_started(shared, draft, message).await?;
-            // Its keeper has nothing to do but to tell.
-            Ok(keep(shared, &executions, draft, status, permit, None))
-        }
-        Err(error) => {
-            agent.give_up(op);
-            let is_terminated = status.borrow().state() == SandboxState::Terminated;
-            // With the sandbox all of its executions went, and this one's directory came behind.
-            let dir = if is_terminated { executions.dir.clone() } else { draft.dir };
-            let removed = tokio::task::spawn_blocking(move || remove_tree(&dir)).await;
-            if let Ok(Err(error)) = removed {
-                tracing::error!(%error, "could not remove what is left of an execution that did not start");
+impl ExecutionRegistry {
+    /// Waits for admission and starts the command.
+    pub(super) async fn start(
+        &self,
+        actor: ActorHandle,
+        request: DetachedRequest,
+    ) -> Result<ExecutionStatus, EngineError> {
+        let auto_resume = AutoResume::from(request.auto_resume);
+        let is_terminal = request.terminal.is_some();
+        let entering = actor.request(|reply| ActorRequest::Detach { auto_resume, is_terminal, reply });
+        let timed_out = || rules::NeverStarted { timeout_ms: QUEUE_TIMEOUT.as_millis() as u64 };
+        let admission = tokio::time::timeout(QUEUE_TIMEOUT, entering).await.map_err(|_| timed_out())??;
+        // A terminal does not keep the sandbox active. This admission keeps it from being paused during the start, which would
+        // then not complete.
+        let operation = Operation::Attach { auto_resume };
+        let _active = match is_terminal {
+            true => Some(actor.request(|reply| ActorRequest::Enter { operation, reply }).await?),
+            false => None,
+        };
+        let executions = self.of(&admission.record.id);
+        let _one_at_a_time = executions.lock_start().await;
+        let dropped = executions.prune();
+        let new = write_record(&executions, &admission, &request, dropped).await?;
+        let Admission { permit, agent, record: sandbox, status } = admission;
+        let op = new.record.op;
+        let env = environment(&sandbox, &request);
+        let spec = ExecSpec {
+            argv: if request.command.is_empty() {
+                vec!["bash"]
+            } else {
+                vec!["bash", "-c", "--", &request.command]
+            },
+            env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            cwd: request.cwd.as_deref().unwrap_or(&sandbox.config.workdir),
+            stdin: if new.record.has_stdin { StdinMode::Pipe } else { StdinMode::Null },
+        };
+        let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
+        match agent.start_detached(op, spec, request.terminal, &mut timeout).await {
+            Ok(command) => {
+                executions.context.journal.append(events::started(&sandbox, &new.record));
+                Ok(executions.register(new, status, permit, Some(command)))
             }
-            Err(if is_terminated { EngineError::NotFound { terminated: None } } else { error.into() })
+            Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
+                let new = write_refusal(&executions, new, message).await?;
+                // Its log writer only records the end event.
+                Ok(executions.register(new, status, permit, None))
+            }
+            Err(error) => {
+                agent.abandon(op);
+                let is_terminated = status.borrow().state() == SandboxState::Terminated;
+                // If the sandbox was terminated, its executions were removed before this directory was created.
+                let dir = if is_terminated { executions.dir.clone() } else { new.dir };
+                let removed = tokio::task::spawn_blocking(move || remove_tree(&dir)).await;
+                if let Ok(Err(error)) = removed {
+                    tracing::error!(%error, "could not remove the record of an execution that did not start");
+                }
+                Err(if is_terminated { EngineError::NotFound { terminated: None } } else { error.into() })
+            }
         }
     }
 }
 
-/// Writes its record down, and removes what had to make room.
-async fn draft(
-    shared: &Shared,
-    executions: &Executions,
-    entry: &LetIn,
+impl SandboxExecutions {
+    /// Registers an execution and starts its log writer.
+    fn register(
+        self: &Arc<Self>,
+        new: NewExecution,
+        status: watch::Receiver<Status>,
+        permit: Permit,
+        command: Option<DetachedCommand>,
+    ) -> ExecutionStatus {
+        let NewExecution { record, dir, log } = new;
+        let (execution, inbox) = DetachedExecution::new(record, dir, &log);
+        execution.has_started.store(command.is_some(), Ordering::Relaxed);
+        self.add(&execution);
+        let now = execution.status();
+        let writer = LogWriter::new(Arc::clone(self), execution, log, inbox, status, Some(permit));
+        self.context.tasks.spawn(writer.run(command));
+        now
+    }
+}
+
+fn environment(sandbox: &SandboxRecord, request: &DetachedRequest) -> Vec<(String, String)> {
+    let mut env: Vec<(String, String)> =
+        rules::environment(&sandbox.image_env, &sandbox.config.env, &request.env).into_iter().collect();
+    if request.terminal.is_some() && !request.env.contains_key(TERM.0) {
+        env.retain(|(name, _)| name != TERM.0);
+        env.push((TERM.0.to_owned(), TERM.1.to_owned()));
+    }
+    env
+}
+
+/// Writes the record and an empty log, and removes the directories of dropped executions.
+async fn write_record(
+    executions: &SandboxExecutions,
+    admission: &Admission,
     request: &DetachedRequest,
-    gone: Vec<PathBuf>,
-) -> Result<Draft, EngineError> {
-    let id = fresh_id();
-    let now = shared.clock.now();
-    let running_ms = entry.record.accounting.running_ms(now);
+    dropped: Vec<PathBuf>,
+) -> Result<NewExecution, EngineError> {
+    let id = new_execution_id();
+    let now = executions.context.journal.now();
+    let running_ms = admission.record.accounting.running_ms(now);
     let is_terminal = request.terminal.is_some();
     let record = Record {
-        op: entry.agent.number(),
+        op: admission.agent.next_op(),
         command: request.command.clone(),
         cwd: request.cwd.clone(),
         run_id: request.run_id.clone(),
@@ -133,16 +159,16 @@ async fn draft(
     };
     let dir = executions.dir.join(record.id.as_str());
     let stdin = request.stdin.clone();
-    let log_bytes = shared.detached.settings.log_bytes;
+    let log_bytes = executions.context.settings.log_bytes;
     let writing = tokio::task::spawn_blocking(move || {
-        for dir in gone {
+        for dir in dropped {
             remove_tree(&dir)?;
         }
         let written = record.write(&dir, stdin.as_deref()).and_then(|()| Log::create(&dir, log_bytes));
         match written {
-            Ok(log) => Ok(Draft { record, dir, log }),
+            Ok(log) => Ok(NewExecution { record, dir, log }),
             Err(error) => {
-                // Half of it would be found by the next start of the daemon, and removed.
+                // If this fails as well, the next start of the daemon removes the directory.
                 let _ = remove_tree(&dir);
                 Err(error)
             }
@@ -151,37 +177,14 @@ async fn draft(
     Ok(writing.await.map_err(|_| EngineError::TaskLost)??)
 }
 
-/// Gives it into the care of a keeper.
-fn keep(
-    shared: &Arc<Shared>,
-    executions: &Arc<Executions>,
-    draft: Draft,
-    status: watch::Receiver<Status>,
-    permit: Permit,
-    kept: Option<crate::link::Kept>,
-) -> ExecutionStatus {
-    let Draft { record, dir, log } = draft;
-    let (execution, care) = Execution::new(record, dir, &log);
-    execution.has_started.store(kept.is_some(), Ordering::Relaxed);
-    executions.add(&execution);
-    let now = execution.status();
-    let keeper = Keeper {
-        shared: Arc::clone(shared),
-        executions: Arc::clone(executions),
-        execution,
-        log: Some(log),
-        care,
-        status,
-        permit: Some(permit),
-    };
-    shared.tasks.spawn(keeper.run(kept));
-    now
-}
-
-/// It ended before it began, and its log says why as any other does.
-async fn not_started(shared: &Shared, mut draft: Draft, message: String) -> Result<Draft, EngineError> {
+/// Writes the output and the end of a command that the agent refused to start.
+async fn write_refusal(
+    executions: &SandboxExecutions,
+    mut new: NewExecution,
+    message: String,
+) -> Result<NewExecution, EngineError> {
     let outcome = rules::outcome(rules::Command::NotStarted { reason: message.clone() })?;
-    let at_ms = shared.clock.now().0;
+    let at_ms = executions.context.journal.now().0;
     let end = End {
         is_lost: false,
         exit_code: outcome.exit_code,
@@ -190,14 +193,14 @@ async fn not_started(shared: &Shared, mut draft: Draft, message: String) -> Resu
         duration_ms: 0,
         at_ms,
     };
-    let note = outcome.stderr_note.unwrap_or_default();
+    let stderr = outcome.stderr_note.unwrap_or_default();
     let writing = tokio::task::spawn_blocking(move || {
-        let entries = [Entry::Output(Channel::Stderr, note.as_bytes()), Entry::Ended(end)];
-        match draft.log.append(&entries, at_ms).and_then(|()| draft.log.sync()) {
-            Ok(()) => Ok(draft),
+        let entries = [Entry::Output(Channel::Stderr, stderr.as_bytes()), Entry::Ended(end)];
+        match new.log.append(&entries, at_ms).and_then(|()| new.log.sync()) {
+            Ok(()) => Ok(new),
             Err(error) => {
-                // Nobody hears of it; half of it would be found by the next start of the daemon, and removed.
-                let _ = remove_tree(&draft.dir);
+                // If this fails as well, the next start of the daemon removes the directory.
+                let _ = remove_tree(&new.dir);
                 Err(error)
             }
         }

@@ -1,4 +1,4 @@
-//! A command that runs inside, as its caller holds it. Dropped before its end, it kills the command's whole tree.
+//! The caller's handle to a running command. Dropping it before the command ends kills the command's process tree.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use guest_proto::{Channel, Exit, ToGuest};
 use super::op::{Incoming, Op};
 use super::{Agent, LinkError};
 
-/// What happens to a command.
+/// An event of a running command.
 #[derive(Debug)]
 pub enum CommandEvent {
     Output(Channel, Bytes),
@@ -16,7 +16,7 @@ pub enum CommandEvent {
         exit: Exit,
         duration_us: u64,
     },
-    /// The link ended first; nothing more will be known.
+    /// The link ended before the command; the outcome is unknown.
     Lost,
 }
 
@@ -27,7 +27,7 @@ pub struct Command {
     stdin: Option<Stdin>,
 }
 
-/// Where a command's standard input goes in. Dropped, it is at its end.
+/// The write end of a command's standard input. Dropping it closes the input.
 pub struct Stdin {
     agent: Agent,
     number: u64,
@@ -40,37 +40,37 @@ impl Command {
         Self { agent, number, op, stdin }
     }
 
-    /// Its standard input, if it was asked for; once.
+    /// Takes the standard input, if the command was started with one. `None` from the second call on.
     pub fn take_stdin(&mut self) -> Option<Stdin> {
         self.stdin.take()
     }
 
-    /// What happens next. Dropping the future loses nothing.
+    /// Waits for the next event. Cancel safe.
     pub async fn next(&mut self) -> CommandEvent {
         let (incoming, due) = self.op.next().await;
         if let Some((channel, bytes)) = due {
-            // A lost link is what the next look finds.
+            // If the link is lost, the next call returns `Lost`.
             let _ = self.agent.inner.send(&ToGuest::Credit { op: self.number, channel, bytes });
         }
         match incoming {
             Incoming::Bytes(channel, bytes) => CommandEvent::Output(channel, bytes),
             Incoming::Exited(exit, duration_us) => CommandEvent::Exited { exit, duration_us },
-            // The last two do not belong to a command; an agent that says so has lost its mind, and with it the command.
+            // `Eof` and `Refused` do not apply to a command: an agent that sends them is broken.
             Incoming::Lost | Incoming::Eof | Incoming::Refused(..) => CommandEvent::Lost,
         }
     }
 
-    /// Keeps something until the command has ended, whether its output is read by then or not, or until this is dropped.
-    pub fn hold(&self, held: impl std::any::Any + Send) {
-        self.op.hold(Box::new(held));
+    /// Drops `held` when the command has ended, whether or not its output has been read, or when this handle is dropped.
+    pub fn release_at_end(&self, held: impl std::any::Any + Send) {
+        self.op.release_at_end(Box::new(held));
     }
 
-    /// For somebody else to end it with. Its end still comes as an event here.
+    /// A handle that kills the command. The end still arrives as an event here.
     pub fn killer(&self) -> Killer {
         Killer { agent: self.agent.clone(), number: self.number }
     }
 
-    /// For a command that never started: there is nothing to kill.
+    /// Drops a command that was never started, without killing anything.
     pub(super) fn forget(self) {
         self.agent.inner.forget(self.number);
         self.op.lose();
@@ -81,15 +81,15 @@ impl Drop for Command {
     fn drop(&mut self) {
         if !self.op.has_ended() {
             self.killer().kill();
-            // What it still prints is thrown away inside, and what crosses with this has no place here any more.
+            // The agent discards further output. Frames already under way find no operation and are ignored.
             let _ = self.agent.inner.send(&ToGuest::Close { op: self.number });
             self.agent.inner.forget(self.number);
         }
-        self.op.let_go();
+        self.op.release_guard();
     }
 }
 
-/// Ends a command.
+/// Kills a command.
 pub struct Killer {
     agent: Agent,
     number: u64,
@@ -100,15 +100,15 @@ impl Killer {
         Self { agent, number }
     }
 
-    /// Has the command's whole tree killed.
+    /// Kills the command's process tree.
     pub fn kill(&self) {
-        // A lost link is what the command's reader finds.
+        // If the link is lost, the command's reader gets `Lost`.
         let _ = self.agent.inner.send(&ToGuest::Kill { op: self.number });
     }
 }
 
 impl Stdin {
-    /// Feeds bytes as fast as the command takes them. An error when it takes no more.
+    /// Writes bytes as fast as the command reads them. Fails when the command accepts no more input.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.agent.inner.feed(self.number, &self.op, bytes).await
     }
@@ -116,7 +116,7 @@ impl Stdin {
 
 impl Drop for Stdin {
     fn drop(&mut self) {
-        // Where the command is gone there is nobody to tell.
+        // Fails only if the link is lost.
         let _ = self.agent.inner.send(&ToGuest::Eof { op: self.number });
     }
 }

@@ -1,4 +1,4 @@
-//! One operation as the host keeps it: what came in and waits for its reader, what may go out, and how it ended.
+//! The host's state of one operation: received data that waits for its reader, credit for sending, and the outcome.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use tokio::sync::Notify;
 
 use super::LinkError;
 
-/// Pieces up to this size are joined, so that a command that writes byte by byte costs bytes and not allocations.
+/// Pieces are joined up to this size, so that a command that writes single bytes does not cost an allocation for each.
 const JOIN_BELOW: usize = 64 * 1024;
-/// So many pieces wait at most; past that order between the two channels gives way to boundedness.
+/// The maximum number of waiting pieces. Beyond it pieces of one channel are joined out of order with the other channel.
 const MAX_PIECES: usize = 256;
 
-/// The agent's first answer to an operation.
+/// The agent's first reply to an operation.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub enum FirstReply {
     Started,
     Opened,
     Done,
@@ -24,7 +24,7 @@ pub enum Answer {
     Refused { kind: RefusalKind, message: String },
 }
 
-impl Answer {
+impl FirstReply {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Started => "started",
@@ -36,7 +36,7 @@ impl Answer {
     }
 }
 
-/// What a reader finds next.
+/// The next item for the reader.
 #[derive(Debug)]
 pub enum Incoming {
     Bytes(Channel, Bytes),
@@ -47,33 +47,33 @@ pub enum Incoming {
 }
 
 pub struct Op {
-    state: Mutex<State>,
-    /// Something for the reader, or the first answer.
+    state: Mutex<OpState>,
+    /// Notified when the reader has an item, or when the first reply arrived.
     readable: Notify,
-    /// Credit for the writer.
+    /// Notified when credit arrived.
     writable: Notify,
 }
 
-struct State {
-    answer: Option<Answer>,
+struct OpState {
+    answer: Option<FirstReply>,
     pieces: VecDeque<(Channel, BytesMut)>,
     windows: [Window; 2],
     credits: Credits,
     eof: bool,
     exit: Option<(Exit, u64)>,
-    /// A refusal after the first answer: the connection broke.
+    /// A refusal after the first reply: the connection broke.
     broken: Option<(RefusalKind, String)>,
     lost: bool,
-    held: Option<Held>,
+    held: Option<EndGuard>,
 }
 
-/// Something that an operation gives back when it ends, read to its end or not.
-pub type Held = Box<dyn std::any::Any + Send>;
+/// A value that is dropped when the operation ends, whether or not its output has been read.
+pub type EndGuard = Box<dyn std::any::Any + Send>;
 
 impl Op {
     pub fn new(window: u32) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(OpState {
                 answer: None,
                 pieces: VecDeque::new(),
                 windows: [Window::new(window), Window::new(window)],
@@ -89,18 +89,18 @@ impl Op {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves fields that are each whole.
+    fn state(&self) -> MutexGuard<'_, OpState> {
+        // A panic while the lock is held leaves valid fields.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn answer(&self, answer: Answer, credit: u32) -> Result<(), ProtoError> {
+    pub fn answer(&self, answer: FirstReply, credit: u32) -> Result<(), ProtoError> {
         {
             let mut state = self.state();
             match (&state.answer, answer) {
                 (None, answer) => state.answer = Some(answer),
-                (Some(_), Answer::Refused { kind, message }) => state.broken = Some((kind, message)),
-                // A second answer of another kind has no meaning and no effect.
+                (Some(_), FirstReply::Refused { kind, message }) => state.broken = Some((kind, message)),
+                // A second reply is ignored.
                 (Some(_), _) => return Ok(()),
             }
             if credit > 0 {
@@ -127,38 +127,38 @@ impl Op {
         Ok(())
     }
 
-    /// The end of a connection's bytes. A command's channels end too, but what its reader waits for is its exit.
+    /// The end of a tunnel's bytes. Ignored for commands, whose reader waits for the exit.
     pub fn eof(&self) {
         let mut state = self.state();
-        state.eof = matches!(state.answer, Some(Answer::Opened));
+        state.eof = matches!(state.answer, Some(FirstReply::Opened));
         drop(state);
         self.readable.notify_one();
     }
 
     pub fn exited(&self, exit: Exit, duration_us: u64) {
         self.state().exit = Some((exit, duration_us));
-        self.let_go();
+        self.release_guard();
         self.wake();
     }
 
     pub fn lose(&self) {
         self.state().lost = true;
-        self.let_go();
+        self.release_guard();
         self.wake();
     }
 
-    /// Keeps something until the operation ends.
-    pub fn hold(&self, held: Held) {
+    /// Stores a value until the operation ends.
+    pub fn release_at_end(&self, held: EndGuard) {
         self.state().held = Some(held);
         if self.has_ended() {
-            self.let_go();
+            self.release_guard();
         }
     }
 
-    /// Gives back what is held.
-    pub fn let_go(&self) {
+    /// Drops the stored value.
+    pub fn release_guard(&self) {
         let held = self.state().held.take();
-        // Outside the lock: whose it is may come back to us.
+        // Dropped outside the lock, because its destructor may use this operation.
         drop(held);
     }
 
@@ -167,8 +167,8 @@ impl Op {
         self.writable.notify_one();
     }
 
-    /// Waits for the agent's first answer.
-    pub async fn answered(&self) -> Result<Answer, LinkError> {
+    /// Waits for the agent's first reply.
+    pub async fn answered(&self) -> Result<FirstReply, LinkError> {
         loop {
             {
                 let state = self.state();
@@ -183,7 +183,7 @@ impl Op {
         }
     }
 
-    /// Waits for what comes next, with the credit that is now due to the agent. Loses nothing when its future is dropped.
+    /// Waits for the next item. Returns it with the credit that is now due to the agent. Cancel safe.
     pub async fn next(&self) -> (Incoming, Option<(Channel, u32)>) {
         loop {
             if let Some(found) = self.state().take() {
@@ -193,12 +193,12 @@ impl Op {
         }
     }
 
-    /// What has come already, as [`Op::next`].
+    /// As [`Op::next`], without waiting.
     pub fn try_next(&self) -> Option<(Incoming, Option<(Channel, u32)>)> {
         self.state().take()
     }
 
-    /// Waits until something may be sent and takes the right to send up to `want` bytes. `None` when nobody listens any more.
+    /// Waits for credit and takes up to `want` bytes of it. `None` if the operation has ended.
     pub async fn reserve(&self, want: usize) -> Option<usize> {
         loop {
             {
@@ -222,7 +222,7 @@ impl Op {
     }
 }
 
-impl State {
+impl OpState {
     fn keep(&mut self, channel: Channel, bytes: &[u8]) {
         let crowded = self.pieces.len() >= MAX_PIECES;
         let joinable = if crowded {

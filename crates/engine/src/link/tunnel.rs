@@ -1,4 +1,4 @@
-//! A TCP connection into the sandbox, carried by the agent. Each way may end on its own.
+//! A TCP connection into the sandbox, carried by the agent. Each direction ends on its own.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use guest_proto::ToGuest;
 
 use super::op::{Incoming, Op};
 use super::{Agent, LinkError};
+use crate::error::EngineError;
 
 pub struct Tunnel {
     agent: Agent,
@@ -19,8 +20,8 @@ impl Tunnel {
         Self { agent, number, op }
     }
 
-    /// The next bytes from inside; `None` at their end. Dropping the future loses nothing.
-    pub async fn read(&self) -> Result<Option<Bytes>, LinkError> {
+    /// Waits for the next bytes from the sandbox; `None` at their end. Cancel safe.
+    pub async fn read(&self) -> Result<Option<Bytes>, EngineError> {
         let (incoming, due) = self.op.next().await;
         if let Some((channel, bytes)) = due {
             self.agent.inner.send(&ToGuest::Credit { op: self.number, channel, bytes })?;
@@ -28,27 +29,27 @@ impl Tunnel {
         match incoming {
             Incoming::Bytes(_, bytes) => Ok(Some(bytes)),
             Incoming::Eof => Ok(None),
-            Incoming::Refused(kind, message) => Err(LinkError::Refused { kind, message }),
-            Incoming::Exited(..) => Err(LinkError::Unexpected { wanted: "bytes", got: "exited" }),
-            Incoming::Lost => Err(LinkError::Closed),
+            Incoming::Refused(kind, message) => Err(LinkError::Refused { kind, message }.into()),
+            Incoming::Exited(..) => Err(LinkError::Unexpected { wanted: "bytes", got: "exited" }.into()),
+            Incoming::Lost => Err(LinkError::Closed.into()),
         }
     }
 
-    /// Sends bytes as fast as the other side takes them.
-    pub async fn write_all(&self, bytes: &[u8]) -> Result<(), LinkError> {
-        self.agent.inner.feed(self.number, &self.op, bytes).await
+    /// Sends bytes, waiting for credit from the agent.
+    pub async fn write_all(&self, bytes: &[u8]) -> Result<(), EngineError> {
+        Ok(self.agent.inner.feed(self.number, &self.op, bytes).await?)
     }
 
-    /// Says that nothing more will be sent; reading goes on.
-    pub fn finish(&self) -> Result<(), LinkError> {
-        self.agent.inner.send(&ToGuest::Eof { op: self.number })
+    /// Closes the sending direction.
+    pub fn finish(&self) -> Result<(), EngineError> {
+        Ok(self.agent.inner.send(&ToGuest::Eof { op: self.number })?)
     }
 }
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
         self.agent.inner.forget(self.number);
-        // A lost link has closed it already.
+        // Fails only if the link is lost, which closes the connection as well.
         let _ = self.agent.inner.send(&ToGuest::Close { op: self.number });
     }
 }

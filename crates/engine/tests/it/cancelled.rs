@@ -2,9 +2,9 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::world::{World, command, config, settings, settle, template};
+use crate::harness::{Harness, command, config, settings, settle, template};
 
-/// Polls a future so many times, with everything else coming to rest in between, and drops it. Whether it was over before.
+/// Polls a future up to `times` times, lets all other tasks run in between, and drops it. Returns its output if it completed.
 async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..times {
@@ -17,14 +17,14 @@ async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_whose_caller_goes_away_is_a_whole_sandbox_or_none() {
+async fn a_create_with_a_cancelled_caller_completes_or_leaves_nothing() {
     for times in 1..40 {
-        let world = World::new(settings()).await;
-        let over = polled(world.engine.create("test", config(), template(), None), times).await.is_some();
+        let harness = Harness::new(settings()).await;
+        let over = polled(harness.engine.create("test", config(), template(), None), times).await.is_some();
         settle().await;
-        // It goes on without its caller.
-        assert_eq!((world.engine.living(), world.driver.traces().len()), (1, 1), "after {times} polls");
-        world.is_clean().await;
+        // It completes without its caller.
+        assert_eq!((harness.engine.living(), harness.driver.traces().len()), (1, 1), "after {times} polls");
+        harness.assert_clean().await;
         if over {
             return;
         }
@@ -33,17 +33,17 @@ async fn a_create_whose_caller_goes_away_is_a_whole_sandbox_or_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_whose_caller_goes_away_gives_its_place_back() {
-    let world = World::new(engine::EngineSettings { concurrent_executions: 1, ..settings() }).await;
-    let id = world.create().await;
+async fn a_command_with_a_cancelled_caller_frees_its_slot() {
+    let harness = Harness::new(engine::EngineSettings { concurrent_executions: 1, ..settings() }).await;
+    let id = harness.create().await;
     for times in 1..40 {
-        let over = polled(world.engine.execute("test", &id, command("sleep 200")), times).await;
+        let over = polled(harness.engine.sandbox("test", &id).execute(command("sleep 200")), times).await;
         let was_over = over.is_some();
         drop(over);
         settle().await;
-        assert_eq!(world.run(&id, "true").await.unwrap().exit_code, Some(0), "after {times} polls");
+        assert_eq!(harness.run(&id, "true").await.unwrap().exit_code, Some(0), "after {times} polls");
         if was_over {
-            world.is_clean().await;
+            harness.assert_clean().await;
             return;
         }
     }
@@ -51,30 +51,30 @@ async fn a_command_whose_caller_goes_away_gives_its_place_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_has_ended_needs_no_place_read_or_not() {
-    let world = World::new(engine::EngineSettings { concurrent_executions: 1, ..settings() }).await;
-    let id = world.create().await;
-    let unread = world.engine.execute("test", &id, command("true")).await.unwrap();
+async fn an_ended_command_frees_its_slot_before_its_output_is_read() {
+    let harness = Harness::new(engine::EngineSettings { concurrent_executions: 1, ..settings() }).await;
+    let id = harness.create().await;
+    let unread = harness.engine.sandbox("test", &id).execute(command("true")).await.unwrap();
     settle().await;
-    assert_eq!(world.run(&id, "true").await.unwrap().exit_code, Some(0));
+    assert_eq!(harness.run(&id, "true").await.unwrap().exit_code, Some(0));
     assert_eq!(unread.collect(1024).await.unwrap().exit_code, Some(0), "it is there to be read all the same");
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn verbs_go_on_without_their_callers() {
+async fn operations_complete_without_their_callers() {
     for times in 1..30 {
-        let world = World::new(settings()).await;
-        let id = world.create().await;
-        let paused = polled(world.engine.pause("test", &id), times).await.is_some();
+        let harness = Harness::new(settings()).await;
+        let id = harness.create().await;
+        let paused = polled(harness.engine.sandbox("test", &id).pause(), times).await.is_some();
         settle().await;
-        let state = world.state(&id).await.unwrap();
+        let state = harness.state(&id).await.unwrap();
         if times > 1 {
             assert_eq!(state, api::SandboxState::Paused, "after {times} polls");
         }
-        polled(world.engine.terminate("test", &id, "request"), times).await;
+        polled(harness.engine.sandbox("test", &id).terminate("request"), times).await;
         settle().await;
-        world.is_clean().await;
+        harness.assert_clean().await;
         if paused {
             return;
         }

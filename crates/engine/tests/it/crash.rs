@@ -1,4 +1,4 @@
-//! The daemon dies before and after every step on its host: its runtime is dropped with every task it has, and another takes over the host
+//! Crashes of the daemon before and after every step on the host: the runtime is dropped with all tasks, and another engine opens the host
 //! and the records.
 
 use std::collections::BTreeMap;
@@ -10,16 +10,16 @@ use driver::Presence;
 use driver::fake::{FakeDriver, Fault};
 use store::{MemoryStore, Store};
 
+use crate::harness::{Harness, START, runtime, settle, with_pool};
 use crate::network::fake::FakeNetwork;
-use crate::world::{START, World, runtime, settle, with_pool};
 
-/// What was acknowledged before the end.
+/// The results that were acknowledged before the crash.
 type Heard = Arc<Mutex<BTreeMap<api::SandboxId, SandboxState>>>;
 
-/// Two clients, each with a sandbox through its whole life; what is under way counts as unheard of.
-async fn live(world: &World, heard: &Heard) {
+/// Two clients, each with a sandbox from its creation to its termination. Unfinished requests are not acknowledged.
+async fn live(harness: &Harness, heard: &Heard) {
     let client = async || {
-        let id = world.create().await;
+        let id = harness.create().await;
         let note = |state: Option<SandboxState>| {
             let mut heard = heard.lock().unwrap();
             match state {
@@ -28,15 +28,15 @@ async fn live(world: &World, heard: &Heard) {
             };
         };
         note(Some(SandboxState::Running));
-        world.run(&id, "echo kept > file").await.unwrap();
+        harness.run(&id, "echo kept > file").await.unwrap();
         note(None);
-        world.engine.pause("test", &id).await.unwrap();
+        harness.engine.sandbox("test", &id).pause().await.unwrap();
         note(Some(SandboxState::Paused));
         note(None);
-        world.run(&id, "cat file").await.unwrap();
+        harness.run(&id, "cat file").await.unwrap();
         note(Some(SandboxState::Running));
         note(None);
-        world.engine.terminate("test", &id, "request").await.unwrap();
+        harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
         note(Some(SandboxState::Terminated));
     };
     tokio::join!(client(), client());
@@ -49,52 +49,52 @@ enum Of {
     Network,
 }
 
-/// Dies in the step after so many; whether it had come to its end before.
+/// Crashes in the step after `steps`. Returns whether the clients finished before.
 fn dies_after(of: Of, steps: usize, fault: Fault) -> bool {
     let (driver, store, heard) = (FakeDriver::new(), MemoryStore::new(), Heard::default());
     let network = FakeNetwork::beside(&driver);
     match of {
-        Of::Driver => driver.answer_only(steps, fault),
-        Of::Network => network.answer_only(steps, fault),
+        Of::Driver => driver.crash_after(steps, fault),
+        Of::Network => network.crash_after(steps, fault),
     }
     let first = runtime();
     let finished = first.block_on(async {
-        let opening = World::over_all(driver.clone(), store.clone(), network.clone(), with_pool(1), START);
-        // Time passes only when nothing else can happen.
+        let opening = Harness::over_all(driver.clone(), store.clone(), network.clone(), with_pool(1), START);
+        // The clock advances only when all tasks wait.
         let living = async { live(&opening.await, &heard).await };
         tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
     });
     drop(first);
-    driver.answer_all();
-    network.answer_all();
+    driver.stop_crashing();
+    network.stop_crashing();
     runtime().block_on(async {
         let pool = with_pool(0);
-        let world = World::over_all(driver, store, network, pool, START.after(1000)).await;
+        let harness = Harness::over_all(driver, store, network, pool, START.after(1000)).await;
         settle().await;
         let heard = heard.lock().unwrap().clone();
         for (id, state) in &heard {
-            let now = world.state(id).await.unwrap_or(SandboxState::Terminated);
+            let now = harness.state(id).await.unwrap_or(SandboxState::Terminated);
             assert_eq!(now, *state, "{id} after {steps} steps");
         }
-        let traces = world.driver.traces();
-        let records = world.store.living().await.unwrap();
+        let traces = harness.driver.traces();
+        let records = harness.store.living().await.unwrap();
         assert_eq!(traces.len(), records.len(), "after {steps} steps: {traces:?} and {records:?}");
-        let connected = world.network.links();
+        let connected = harness.network.links();
         assert_eq!(connected.len(), records.len(), "after {steps} steps of the {of:?}: {connected:?}");
-        assert_eq!(world.network.policies(), records.len(), "after {steps} steps of the {of:?}");
+        assert_eq!(harness.network.policies(), records.len(), "after {steps} steps of the {of:?}");
         for record in records {
             let wanted =
                 if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running };
             assert_eq!(traces[&record.id], wanted, "after {steps} steps: {record:?}");
-            world.output(&record.id, "echo works").await;
+            harness.output(&record.id, "echo works").await;
         }
-        world.is_clean().await;
+        harness.assert_clean().await;
     });
     finished
 }
 
 #[test]
-fn whenever_the_daemon_dies_what_it_said_holds_and_nothing_is_left() {
+fn a_crash_at_any_step_keeps_acknowledged_results_and_leaves_nothing() {
     for (of, most) in [(Of::Driver, 10), (Of::Network, 5)] {
         for fault in [Fault::Before, Fault::After] {
             let dies = |steps: &usize| dies_after(of, *steps, fault);

@@ -1,182 +1,183 @@
 use api::SandboxState;
 
-use crate::world::{DAY, HOUR, MINUTE, SECOND, START, World, command, config, pass, settings, settle};
+use crate::harness::{DAY, HOUR, Harness, MINUTE, SECOND, START, command, config, pass, settings, settle};
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_sandbox_is_paused_and_what_counts_as_quiet() {
-    let world = World::new(settings()).await;
-    let id = world.create_with(api::SandboxConfig { idle_timeout_ms: 2 * MINUTE, ..config() }).await.unwrap();
-    world.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
+async fn an_idle_sandbox_is_paused() {
+    let harness = Harness::new(settings()).await;
+    let id =
+        harness.create_with(api::SandboxConfig { idle_timeout_ms: 2 * MINUTE, ..config() }).await.unwrap();
+    harness.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
     pass(119 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
-    // A look does not keep it awake, and neither does what runs in the background.
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
+    // Neither reading the status nor background processes count as activity.
     pass(2 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    assert_eq!(world.events(&id).await.pop().unwrap().data["reason"], "idle");
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    assert_eq!(harness.events(&id).await.pop().unwrap().data["reason"], "idle");
 
-    // A command does, for as long as it runs.
-    assert_eq!(world.run(&id, "sleep 299").await.unwrap().exit_code, Some(0));
-    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    // A running command does.
+    assert_eq!(harness.run(&id, "sleep 299").await.unwrap().exit_code, Some(0));
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(119 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(2 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    // A resume counts as a request.
-    world.engine.resume("test", &id).await.unwrap();
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    // A resume counts as activity.
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
     pass(119 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(2 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    assert_eq!(world.output(&id, "pgrep -c sleep").await, "1\n");
-    world.is_clean().await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    assert_eq!(harness.output(&id, "pgrep -c sleep").await, "1\n");
+    harness.assert_clean().await;
 }
 
-/// Decision 4: every request that names it counts but a look, whatever becomes of the request.
+/// Each request that names the sandbox counts as activity, except reading its status, whatever its outcome.
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_keeps_it_awake_too() {
+async fn a_refused_request_counts_as_activity() {
     let one_at_once = engine::EngineSettings { concurrent_executions: 1, ..settings() };
-    let world = World::new(one_at_once).await;
+    let harness = Harness::new(one_at_once).await;
     let idle = api::SandboxConfig { idle_timeout_ms: 2 * MINUTE, ..config() };
-    let id = world.create_with(idle).await.unwrap();
+    let id = harness.create_with(idle).await.unwrap();
     let awake_after = async |what: &str| {
         pass(119 * SECOND).await;
-        assert_eq!(world.state(&id).await, Some(SandboxState::Running), "after {what}");
+        assert_eq!(harness.state(&id).await, Some(SandboxState::Running), "after {what}");
     };
     awake_after("create").await;
-    let error = world.engine.resume("test", &id).await.unwrap_err();
+    let error = harness.engine.sandbox("test", &id).resume().await.unwrap_err();
     assert!(matches!(error, engine::EngineError::Refused(_)), "{error:?}");
     awake_after("a refused resume").await;
-    world.driver.fail_next(driver::fake::Verb::Pause, driver::fake::Fault::Before);
-    world.engine.pause("test", &id).await.unwrap_err();
+    harness.driver.fail_next(driver::fake::DriverOp::Pause, driver::fake::Fault::Before);
+    harness.engine.sandbox("test", &id).pause().await.unwrap_err();
     awake_after("a failed pause").await;
-    let running = world.engine.execute("test", &id, command("sleep 299")).await.unwrap();
-    let error = world.run(&id, "true").await.unwrap_err();
+    let running = harness.engine.sandbox("test", &id).execute(command("sleep 299")).await.unwrap();
+    let error = harness.run(&id, "true").await.unwrap_err();
     assert!(matches!(error, engine::EngineError::TooManyExecutions(_)), "{error:?}");
     drop(running);
     awake_after("a refused command").await;
     let missing = api::ExecuteRequest { cwd: Some("/nowhere".to_owned()), ..command("true") };
-    assert_eq!(world.request(&id, missing).await.unwrap().exit_code, None);
+    assert_eq!(harness.request(&id, missing).await.unwrap().exit_code, None);
     awake_after("a command that did not start").await;
-    // Those that are refused above the engine are said to it.
-    world.engine.touch("test", &id);
+    // The server reports requests that it refuses itself.
+    harness.engine.sandbox("test", &id).touch();
     awake_after("a touch").await;
-    world.engine.touch("other", &id);
-    world.engine.touch("test", &"sb_aaaaaaaaaa".parse().unwrap());
-    world.engine.get("test", &id).await.unwrap();
+    harness.engine.sandbox("other", &id).touch();
+    harness.engine.sandbox("test", &"sb_aaaaaaaaaa".parse().unwrap()).touch();
+    harness.engine.sandbox("test", &id).status().await.unwrap();
     pass(2 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    // A touch does not wake it.
-    world.engine.touch("test", &id);
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    // A touch does not resume it.
+    harness.engine.sandbox("test", &id).touch();
     settle().await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    world.is_clean().await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lifetime_counts_running_time_only_and_takes_the_command_along() {
-    let world = World::new(settings()).await;
-    let id = world.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
+async fn a_lifetime_counts_running_time_and_ends_the_command() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
     pass(40 * MINUTE).await;
-    assert_eq!(world.engine.pause("test", &id).await.unwrap().runtime_duration_ms / MINUTE, 40);
+    assert_eq!(harness.engine.sandbox("test", &id).pause().await.unwrap().runtime_duration_ms / MINUTE, 40);
     pass(5 * DAY).await;
-    assert_eq!(world.engine.resume("test", &id).await.unwrap().paused_duration_ms / DAY, 5);
+    assert_eq!(harness.engine.sandbox("test", &id).resume().await.unwrap().paused_duration_ms / DAY, 5);
     pass(18 * MINUTE).await;
-    let running = world.run(&id, "sleep 280").await.unwrap();
+    let running = harness.run(&id, "sleep 280").await.unwrap();
     assert_eq!((running.exit_code, running.signal.as_deref()), (None, Some("SIGKILL")));
-    let (at, reason) = world.ended(&id).await;
+    let (at, reason) = harness.ended(&id).await;
     assert_eq!(reason, "timeout");
     assert!(at.since(START.after(HOUR + 5 * DAY)) < SECOND, "{at:?}");
-    let last = world.life(&id).await.pop().unwrap();
+    let last = harness.life(&id).await.pop().unwrap();
     assert_eq!((last.kind.as_str(), &last.data["totalRuntimeMs"]), ("sandbox.terminated", &HOUR.into()));
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_sandbox_is_kept_for_so_long_and_stopped_ones_too() {
-    let world = World::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
-    let (frozen, stopped) = (world.create().await, world.create().await);
-    world.engine.pause("test", &frozen).await.unwrap();
-    world.driver.crash(&stopped);
+async fn paused_and_stopped_sandboxes_are_terminated_after_their_retention() {
+    let harness = Harness::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
+    let (frozen, stopped) = (harness.create().await, harness.create().await);
+    harness.engine.sandbox("test", &frozen).pause().await.unwrap();
+    harness.driver.crash(&stopped);
     settle().await;
-    assert_eq!(world.state(&stopped).await, Some(SandboxState::Paused));
+    assert_eq!(harness.state(&stopped).await, Some(SandboxState::Paused));
     pass(30 * DAY - MINUTE).await;
     for id in [&frozen, &stopped] {
-        assert_eq!(world.state(id).await, Some(SandboxState::Paused));
+        assert_eq!(harness.state(id).await, Some(SandboxState::Paused));
     }
     pass(2 * MINUTE).await;
     for id in [&frozen, &stopped] {
-        assert_eq!(world.ended(id).await.1, "expired");
+        assert_eq!(harness.ended(id).await.1, "expired");
     }
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_cannot_be_kept_is_tried_again() {
-    let world = World::new(settings()).await;
+async fn a_failed_timeout_is_retried() {
+    let harness = Harness::new(settings()).await;
     let idle = api::SandboxConfig { idle_timeout_ms: MINUTE, timeout_ms: HOUR, ..config() };
-    let id = world.create_with(idle).await.unwrap();
-    world.fail_next_commit();
+    let id = harness.create_with(idle).await.unwrap();
+    harness.fail_next_commit();
     pass(61 * SECOND).await;
-    // Not recorded, so taken back.
-    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
-    assert_eq!(world.output(&id, "echo awake").await, "awake\n");
+    // The commit failed, so the pause is undone.
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
+    assert_eq!(harness.output(&id, "echo awake").await, "awake\n");
     pass(66 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    world.engine.resume("test", &id).await.unwrap();
-    world.driver.fail_next(driver::fake::Verb::Pause, driver::fake::Fault::Before);
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    harness.driver.fail_next(driver::fake::DriverOp::Pause, driver::fake::Fault::Before);
     pass(61 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(6 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    world.is_clean().await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commands_time_stands_still_while_the_sandbox_is_paused() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
+async fn the_time_limit_of_a_command_stands_still_during_a_pause() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
     let request = api::ExecuteRequest { timeout_ms: 10 * SECOND, ..command("sleep 300") };
-    let execution = world.engine.execute("test", &id, request).await.unwrap();
+    let execution = harness.engine.sandbox("test", &id).execute(request).await.unwrap();
     let collecting = tokio::spawn(execution.collect(1024));
     pass(4 * SECOND).await;
-    world.engine.pause("test", &id).await.unwrap();
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
     pass(3 * DAY).await;
-    world.engine.resume("test", &id).await.unwrap();
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
     pass(5 * SECOND).await;
     assert!(!collecting.is_finished());
     pass(2 * SECOND).await;
     let result = collecting.await.unwrap().unwrap();
     assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_go_on_after_a_restart() {
-    let world = World::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
-    let running = world.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
-    let paused = world.create().await;
-    world.engine.pause("test", &paused).await.unwrap();
+async fn timeouts_continue_after_a_restart() {
+    let harness = Harness::new(engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() }).await;
+    let running = harness.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
+    let paused = harness.create().await;
+    harness.engine.sandbox("test", &paused).pause().await.unwrap();
     pass(20 * MINUTE).await;
-    // A reboot long after: the daemon was away for ten days, in which the machine was up and the sandbox ran.
-    let (driver, store, now) = (world.driver.clone(), reopened(&world).await, world.clock.now());
+    // The daemon was down for ten days, during which the sandbox ran, and then the host rebooted.
+    let (driver, store, now) = (harness.driver.clone(), reopened(&harness).await, harness.clock.now());
     let kept = engine::EngineSettings { paused_retention_ms: 30 * DAY, ..settings() };
-    let world = World::over(driver, store, kept, now.after(10 * DAY)).await;
+    let harness = Harness::over(driver, store, kept, now.after(10 * DAY)).await;
     settle().await;
-    assert_eq!(world.ended(&running).await.1, "timeout");
+    assert_eq!(harness.ended(&running).await.1, "timeout");
     pass(20 * DAY - HOUR).await;
-    assert_eq!(world.state(&paused).await, Some(SandboxState::Paused));
+    assert_eq!(harness.state(&paused).await, Some(SandboxState::Paused));
     pass(HOUR).await;
-    assert_eq!(world.ended(&paused).await.1, "expired");
-    world.is_clean().await;
+    assert_eq!(harness.ended(&paused).await.1, "expired");
+    harness.assert_clean().await;
 }
 
-/// What the store holds, in one that was not closed.
-async fn reopened(world: &World) -> store::MemoryStore {
+/// The content of the store, in a store that is open.
+async fn reopened(harness: &Harness) -> store::MemoryStore {
     use store::Store;
     let copy = store::MemoryStore::new();
-    for record in world.store.living().await.unwrap() {
+    for record in harness.store.living().await.unwrap() {
         copy.put(record).await.unwrap();
     }
-    world.engine.shutdown().await;
+    harness.engine.shutdown().await;
     copy
 }

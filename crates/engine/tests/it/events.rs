@@ -5,11 +5,11 @@ use engine::EngineSettings;
 use rules::Prices;
 use serde_json::json;
 
-use crate::world::*;
+use crate::harness::*;
 
-/// Of one sort, as kind and data without what is made up for each command.
-async fn told(world: &World, id: &SandboxId, sort: &str) -> Vec<(String, serde_json::Value)> {
-    let events = world.events(id).await.into_iter().filter(|event| event.kind.starts_with(sort));
+/// The events of one sort, as kind and data without random ids.
+async fn told(harness: &Harness, id: &SandboxId, sort: &str) -> Vec<(String, serde_json::Value)> {
+    let events = harness.events(id).await.into_iter().filter(|event| event.kind.starts_with(sort));
     events
         .map(|mut event| {
             if let Some(execution) = event.data.as_object_mut().unwrap().remove("executionId") {
@@ -21,15 +21,15 @@ async fn told(world: &World, id: &SandboxId, sort: &str) -> Vec<(String, serde_j
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_has_a_beginning_and_an_end() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
+async fn a_command_has_a_start_event_and_an_end_event() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
     let mut request = command("echo hello");
     request.env.insert("SECRET".to_owned(), "hidden".to_owned());
     request.stdin = Some("hidden".to_owned());
     request.run_id = Some("run-7".parse().unwrap());
-    let result = world.request(&id, request).await.unwrap();
-    let events = told(&world, &id, "exec.").await;
+    let result = harness.request(&id, request).await.unwrap();
+    let events = told(&harness, &id, "exec.").await;
     let ended = json!({
         "command": "echo hello", "durationMs": result.duration_ms, "exitCode": 0, "signal": null,
         "stdoutBytes": result.stdout.len(), "stderrBytes": 0,
@@ -39,83 +39,88 @@ async fn a_command_has_a_beginning_and_an_end() {
         ("exec.completed".to_owned(), ended),
     ];
     assert_eq!(events, expected);
-    let kept = world.events(&id).await;
+    let kept = harness.events(&id).await;
     assert!(kept.iter().all(|event| !event.data.to_string().contains("hidden")));
     let runs: Vec<&str> = kept.iter().map(|event| event.run.as_str()).collect();
     assert_eq!(runs, ["", "", "run-7", "run-7"]);
     let executions: Vec<_> = kept[2..].iter().map(|event| event.data["executionId"].clone()).collect();
     assert_eq!(executions[0], executions[1]);
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streamed_command_says_how_much_it_streamed() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
-    let execution = world.engine.execute("test", &id, command("echo hello")).await.unwrap().streamed();
+async fn a_streamed_command_reports_its_bytes() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    let execution =
+        harness.engine.sandbox("test", &id).execute(command("echo hello")).await.unwrap().streamed();
     execution.collect(100).await.unwrap();
-    let kinds = world.kinds(&id).await;
+    let kinds = harness.kinds(&id).await;
     assert_eq!(kinds[2..], ["exec.started", "exec.streamed", "exec.completed"]);
-    let streamed = &told(&world, &id, "exec.streamed").await[0].1;
+    let streamed = &told(&harness, &id, "exec.streamed").await[0].1;
     assert_eq!(*streamed, json!({ "stdoutBytes": 6, "stderrBytes": 0 }));
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_nobody_waits_for_ends_too() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
-    let execution = world.engine.execute("test", &id, command("sleep 300")).await.unwrap();
+async fn an_abandoned_command_has_an_end_event() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    let execution = harness.engine.sandbox("test", &id).execute(command("sleep 300")).await.unwrap();
     drop(execution);
     settle().await;
-    let events = told(&world, &id, "exec.").await;
+    let events = told(&harness, &id, "exec.").await;
     assert_eq!((events.len(), events[1].0.as_str()), (2, "exec.error"));
     assert!(events[1].1["message"].as_str().unwrap().contains("its client went away"));
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_cannot_start_says_why_and_a_refused_one_says_nothing() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
+async fn a_command_that_cannot_start_has_an_error_event_and_a_refused_one_has_none() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
     let missing = api::ExecuteRequest { cwd: Some("/nowhere".to_owned()), ..command("true") };
-    let result = world.request(&id, missing).await.unwrap();
-    let events = told(&world, &id, "exec.").await;
+    let result = harness.request(&id, missing).await.unwrap();
+    let events = told(&harness, &id, "exec.").await;
     assert_eq!((events.len(), events[0].0.as_str()), (1, "exec.error"));
     assert_eq!(events[0].1["message"], result.stderr.trim_end());
-    world.engine.pause("test", &id).await.unwrap();
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
     let asleep = api::ExecuteRequest { auto_resume: false, ..command("true") };
-    assert!(world.request(&id, asleep).await.is_err());
-    assert_eq!(told(&world, &id, "exec.").await.len(), 1);
-    world.is_clean().await;
+    assert!(harness.request(&id, asleep).await.is_err());
+    assert_eq!(told(&harness, &id, "exec.").await.len(), 1);
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_command_is_cut_in_its_events() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
+async fn a_long_command_is_shortened_in_its_events() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
     let long = format!("echo hello #{}", "x".repeat(5000));
-    world.run(&id, &long).await.unwrap();
-    for (_, data) in told(&world, &id, "exec.").await {
+    harness.run(&id, &long).await.unwrap();
+    for (_, data) in told(&harness, &id, "exec.").await {
         let shown = data["command"].as_str().unwrap();
         assert!(shown.len() == 4096 && long.starts_with(shown));
         assert_eq!(data["commandTruncated"], true);
     }
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_note_what_they_do() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
+async fn callers_append_events() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
     let run = "run-1".parse().unwrap();
-    world.engine.note_event("test", &id, Some(&run), EventKind::FileRead, json!({ "path": "/a" }));
-    world.engine.note_event("test", &id, None, EventKind::PortClosed, json!({ "port": 80 }));
-    let events = world.events(&id).await;
+    harness.engine.sandbox("test", &id).append_event(
+        Some(&run),
+        EventKind::FileRead,
+        json!({ "path": "/a" }),
+    );
+    harness.engine.sandbox("test", &id).append_event(None, EventKind::PortClosed, json!({ "port": 80 }));
+    let events = harness.events(&id).await;
     assert_eq!((events[2].kind.as_str(), events[2].run.as_str()), ("file.read", "run-1"));
     assert_eq!((events[3].kind.as_str(), &events[3].data), ("port.closed", &json!({ "port": 80 })));
-    assert_eq!(events[3].at, world.clock.now());
-    world.is_clean().await;
+    assert_eq!(events[3].at, harness.clock.now());
+    harness.assert_clean().await;
 }
 
 fn with_prices() -> EngineSettings {
@@ -127,17 +132,17 @@ fn nanos(events: &[(String, serde_json::Value)]) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_stretch_of_running_time_has_its_cost_once() {
-    let world = World::new(with_prices()).await;
-    let id = world.create().await;
+async fn each_stretch_of_running_time_has_one_cost_event() {
+    let harness = Harness::new(with_prices()).await;
+    let id = harness.create().await;
     pass(HOUR).await;
-    let paused = world.engine.pause("test", &id).await.unwrap();
+    let paused = harness.engine.sandbox("test", &id).pause().await.unwrap();
     pass(DAY).await;
-    world.engine.resume("test", &id).await.unwrap();
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
     pass(HOUR / 2 + 1).await;
-    let ended = world.engine.terminate("test", &id, "deleted").await.unwrap();
-    let costs = told(&world, &id, "cost.").await;
-    // Two processors and two gigabytes.
+    let ended = harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
+    let costs = told(&harness, &id, "cost.").await;
+    // Two CPUs and two gigabytes.
     let first = paused.runtime_duration_ms;
     assert_eq!(
         costs[0].1,
@@ -149,36 +154,36 @@ async fn each_stretch_of_running_time_has_its_cost_once() {
     let prices = Prices::new(0.1, 0.01, "EUR");
     assert_eq!(nanos(&costs).iter().sum::<u64>(), prices.between(SIZE, 0, ended.total_runtime_ms));
     assert!(nanos(&costs)[0].abs_diff(220_000_000) < 10_000 && costs.len() == 2, "{costs:?}");
-    let kinds = world.kinds(&id).await;
+    let kinds = harness.kinds(&id).await;
     assert_eq!(kinds[2..4], ["cost.runtime", "sandbox.paused"]);
     assert_eq!(kinds[5..], ["cost.runtime", "sandbox.terminated"]);
     settle().await;
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_has_no_cost_and_a_failed_commit_none_either() {
-    let world = World::new(with_prices()).await;
-    let id = world.create().await;
+async fn neither_a_pause_nor_a_failed_commit_has_a_cost() {
+    let harness = Harness::new(with_prices()).await;
+    let id = harness.create().await;
     pass(HOUR).await;
-    world.fail_next_commit();
-    assert!(world.engine.pause("test", &id).await.is_err());
-    assert_eq!(told(&world, &id, "cost.").await, []);
-    world.engine.pause("test", &id).await.unwrap();
+    harness.fail_next_commit();
+    assert!(harness.engine.sandbox("test", &id).pause().await.is_err());
+    assert_eq!(told(&harness, &id, "cost.").await, []);
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
     pass(HOUR).await;
-    world.engine.terminate("test", &id, "deleted").await.unwrap();
-    assert_eq!(told(&world, &id, "cost.").await.len(), 1);
+    harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
+    assert_eq!(told(&harness, &id, "cost.").await.len(), 1);
     settle().await;
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_said_of_what_is_free() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
+async fn no_cost_events_without_prices() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
     pass(HOUR).await;
-    world.engine.terminate("test", &id, "deleted").await.unwrap();
-    assert_eq!(told(&world, &id, "cost.").await, []);
+    harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
+    assert_eq!(told(&harness, &id, "cost.").await, []);
     settle().await;
-    world.is_clean().await;
+    harness.assert_clean().await;
 }

@@ -1,184 +1,184 @@
 use api::SandboxState;
 use driver::Presence;
-use driver::fake::{Fault, Verb};
+use driver::fake::{DriverOp, Fault};
 use engine::EngineError;
 
-use crate::world::{World, config, pass, settings, settle, with_pool};
+use crate::harness::{Harness, config, pass, settings, settle, with_pool};
 
 #[tokio::test(start_paused = true)]
 async fn a_create_that_fails_at_any_phase_undoes_everything() {
-    for verb in [Verb::Create, Verb::Start, Verb::Connect] {
+    for verb in [DriverOp::Create, DriverOp::Start, DriverOp::Connect] {
         for fault in [Fault::Before, Fault::After] {
-            let world = World::new(settings()).await;
-            world.driver.fail_next(verb, fault);
-            let error = world.create_with(config()).await.unwrap_err();
-            assert!(matches!(error, EngineError::Driver(_)), "{verb:?} {fault:?}: {error:?}");
-            // Before the answer, not some time after it.
-            assert_eq!(world.driver.traces(), Default::default(), "{verb:?} {fault:?}");
-            assert_eq!(world.used(), (0, 0, 0));
-            world.create().await;
-            world.is_clean().await;
+            let harness = Harness::new(settings()).await;
+            harness.driver.fail_next(verb, fault);
+            let error = harness.create_with(config()).await.unwrap_err();
+            assert!(matches!(error, EngineError::Backend(_)), "{verb:?} {fault:?}: {error:?}");
+            // Before the reply, not some time after it.
+            assert_eq!(harness.driver.traces(), Default::default(), "{verb:?} {fault:?}");
+            assert_eq!(harness.used(), (0, 0, 0));
+            harness.create().await;
+            harness.assert_clean().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_whose_record_is_refused_undoes_everything() {
-    let world = World::new(settings()).await;
-    world.fail_next_commit();
-    let error = world.create_with(config()).await.unwrap_err();
+async fn a_create_whose_commit_fails_undoes_everything() {
+    let harness = Harness::new(settings()).await;
+    harness.fail_next_commit();
+    let error = harness.create_with(config()).await.unwrap_err();
     assert!(matches!(error, EngineError::Store(_)), "{error:?}");
-    assert_eq!(world.driver.traces(), Default::default());
-    world.is_clean().await;
+    assert_eq!(harness.driver.traces(), Default::default());
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_cannot_be_settled_undoes_everything() {
+async fn a_warm_sandbox_that_cannot_be_configured_is_removed() {
     for fault in [Fault::Before, Fault::After] {
-        let world = World::new(with_pool(1)).await;
+        let harness = Harness::new(with_pool(1)).await;
         pass(100).await;
-        world.driver.fail_next(Verb::Limit, fault);
+        harness.driver.fail_next(DriverOp::Limit, fault);
         let larger = api::Resources { cpu: 4, ..config().resources };
-        world.create_with(api::SandboxConfig { resources: larger, ..config() }).await.unwrap_err();
-        world.engine.shutdown().await;
-        assert_eq!((world.driver.traces(), world.used()), (Default::default(), (0, 0, 0)));
+        harness.create_with(api::SandboxConfig { resources: larger, ..config() }).await.unwrap_err();
+        harness.engine.shutdown().await;
+        assert_eq!((harness.driver.traces(), harness.used()), (Default::default(), (0, 0, 0)));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_undo_could_not_remove_the_next_start_does() {
-    let world = World::new(settings()).await;
-    world.driver.fail_next(Verb::Start, Fault::After);
-    world.driver.fail_next(Verb::Destroy, Fault::Before);
-    world.create_with(config()).await.unwrap_err();
-    assert_eq!(world.driver.traces().len(), 1);
+async fn the_next_start_removes_what_an_undo_could_not() {
+    let harness = Harness::new(settings()).await;
+    harness.driver.fail_next(DriverOp::Start, Fault::After);
+    harness.driver.fail_next(DriverOp::Destroy, Fault::Before);
+    harness.create_with(config()).await.unwrap_err();
+    assert_eq!(harness.driver.traces().len(), 1);
     let store = store::MemoryStore::new();
-    let world = World::over(world.driver.clone(), store, settings(), crate::world::START).await;
-    assert_eq!(world.recovered.orphans, 1);
-    world.is_clean().await;
+    let harness = Harness::over(harness.driver.clone(), store, settings(), crate::harness::START).await;
+    assert_eq!(harness.recovered.orphans, 1);
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn verbs_whose_commit_fails_are_taken_back() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
-    world.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
-    let presence = || world.driver.traces()[&id];
+async fn operations_whose_commit_fails_are_undone() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    harness.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
+    let presence = || harness.driver.traces()[&id];
 
-    world.fail_next_commit();
-    world.engine.pause("test", &id).await.unwrap_err();
-    assert_eq!((world.state(&id).await, presence()), (Some(SandboxState::Running), Presence::Running));
-    assert_eq!(world.used(), (2, 2048, 5120));
+    harness.fail_next_commit();
+    harness.engine.sandbox("test", &id).pause().await.unwrap_err();
+    assert_eq!((harness.state(&id).await, presence()), (Some(SandboxState::Running), Presence::Running));
+    assert_eq!(harness.used(), (2, 2048, 5120));
 
-    world.engine.pause("test", &id).await.unwrap();
-    assert_eq!(world.used(), (0, 2048, 5120));
-    world.fail_next_commit();
-    world.engine.resume("test", &id).await.unwrap_err();
-    assert_eq!((world.state(&id).await, presence()), (Some(SandboxState::Paused), Presence::Paused));
-    assert_eq!(world.used(), (0, 2048, 5120));
-    world.fail_next_commit();
-    world.run(&id, "true").await.unwrap_err();
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    assert_eq!(harness.used(), (0, 2048, 5120));
+    harness.fail_next_commit();
+    harness.engine.sandbox("test", &id).resume().await.unwrap_err();
+    assert_eq!((harness.state(&id).await, presence()), (Some(SandboxState::Paused), Presence::Paused));
+    assert_eq!(harness.used(), (0, 2048, 5120));
+    harness.fail_next_commit();
+    harness.run(&id, "true").await.unwrap_err();
     assert_eq!(presence(), Presence::Paused);
-    assert_eq!(world.output(&id, "pgrep -c sleep").await, "1\n");
+    assert_eq!(harness.output(&id, "pgrep -c sleep").await, "1\n");
 
-    world.fail_next_commit();
-    world.engine.terminate("test", &id, "request").await.unwrap_err();
-    assert_eq!((world.state(&id).await, presence()), (Some(SandboxState::Running), Presence::Running));
-    assert_eq!(world.output(&id, "pgrep -c sleep").await, "1\n");
-    world.is_clean().await;
+    harness.fail_next_commit();
+    harness.engine.sandbox("test", &id).terminate("request").await.unwrap_err();
+    assert_eq!((harness.state(&id).await, presence()), (Some(SandboxState::Running), Presence::Running));
+    assert_eq!(harness.output(&id, "pgrep -c sleep").await, "1\n");
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_on_the_disk_that_fails_at_any_point_is_taken_back() {
+async fn a_failed_start_on_the_disk_is_undone() {
     for (verb, fault) in [
-        (Verb::Start, Fault::Before),
-        (Verb::Start, Fault::After),
-        (Verb::Connect, Fault::Before),
-        (Verb::Connect, Fault::After),
+        (DriverOp::Start, Fault::Before),
+        (DriverOp::Start, Fault::After),
+        (DriverOp::Connect, Fault::Before),
+        (DriverOp::Connect, Fault::After),
     ] {
-        let world = World::new(settings()).await;
-        let id = world.create().await;
-        world.driver.crash(&id);
+        let harness = Harness::new(settings()).await;
+        let id = harness.create().await;
+        harness.driver.crash(&id);
         settle().await;
-        world.driver.fail_next(verb, fault);
-        world.engine.resume("test", &id).await.unwrap_err();
-        assert_eq!(world.driver.traces()[&id], Presence::Stopped, "{verb:?} {fault:?}");
-        assert_eq!((world.state(&id).await, world.used()), (Some(SandboxState::Paused), (0, 0, 5120)));
-        world.fail_next_commit();
-        world.engine.resume("test", &id).await.unwrap_err();
-        assert_eq!(world.driver.traces()[&id], Presence::Stopped);
-        world.engine.resume("test", &id).await.unwrap();
-        world.is_clean().await;
+        harness.driver.fail_next(verb, fault);
+        harness.engine.sandbox("test", &id).resume().await.unwrap_err();
+        assert_eq!(harness.driver.traces()[&id], Presence::Stopped, "{verb:?} {fault:?}");
+        assert_eq!((harness.state(&id).await, harness.used()), (Some(SandboxState::Paused), (0, 0, 5120)));
+        harness.fail_next_commit();
+        harness.engine.sandbox("test", &id).resume().await.unwrap_err();
+        assert_eq!(harness.driver.traces()[&id], Presence::Stopped);
+        harness.engine.sandbox("test", &id).resume().await.unwrap();
+        harness.assert_clean().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_that_could_not_be_recorded_does_not_lose_the_sandbox() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
-    world.output(&id, "echo kept > file").await;
-    world.fail_next_commit();
-    world.driver.crash(&id);
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    harness.output(&id, "echo kept > file").await;
+    harness.fail_next_commit();
+    harness.driver.crash(&id);
     pass(10_000).await;
-    // Whatever it is called now, it can be worked in again, at the latest by the second request.
-    let _ = world.run(&id, "true").await;
-    assert_eq!(world.output(&id, "cat file").await, "kept\n");
-    assert_eq!(world.used(), (2, 2048, 5120));
-    world.is_clean().await;
+    // In any state, the second request at the latest succeeds.
+    let _ = harness.run(&id, "true").await;
+    assert_eq!(harness.output(&id, "cat file").await, "kept\n");
+    assert_eq!(harness.used(), (2, 2048, 5120));
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn verbs_that_the_wall_refuses_change_nothing() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
-    world.driver.fail_next(Verb::Pause, Fault::Before);
-    world.engine.pause("test", &id).await.unwrap_err();
-    assert_eq!(world.output(&id, "echo runs").await, "runs\n");
-    world.engine.pause("test", &id).await.unwrap();
+async fn operations_that_the_backend_fails_change_nothing() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    harness.driver.fail_next(DriverOp::Pause, Fault::Before);
+    harness.engine.sandbox("test", &id).pause().await.unwrap_err();
+    assert_eq!(harness.output(&id, "echo runs").await, "runs\n");
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
     for fault in [Fault::Before, Fault::After] {
-        world.driver.fail_next(Verb::Resume, fault);
-        world.engine.resume("test", &id).await.unwrap_err();
-        assert_eq!(world.driver.traces()[&id], Presence::Paused, "{fault:?}");
+        harness.driver.fail_next(DriverOp::Resume, fault);
+        harness.engine.sandbox("test", &id).resume().await.unwrap_err();
+        assert_eq!(harness.driver.traces()[&id], Presence::Paused, "{fault:?}");
     }
-    assert_eq!(world.output(&id, "echo runs").await, "runs\n");
-    // Half-done: frozen, and the engine was told that it is not.
-    world.driver.fail_next(Verb::Pause, Fault::After);
-    world.engine.pause("test", &id).await.unwrap_err();
-    assert_eq!(world.output(&id, "echo runs").await, "runs\n");
-    world.is_clean().await;
+    assert_eq!(harness.output(&id, "echo runs").await, "runs\n");
+    // The sandbox is frozen although the call failed.
+    harness.driver.fail_next(DriverOp::Pause, Fault::After);
+    harness.engine.sandbox("test", &id).pause().await.unwrap_err();
+    assert_eq!(harness.output(&id, "echo runs").await, "runs\n");
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminated_sandbox_is_removed_however_often_that_fails() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
-    world.driver.fail_next(Verb::Kill, Fault::Before);
+async fn a_failed_removal_of_a_terminated_sandbox_is_retried() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    harness.driver.fail_next(DriverOp::Kill, Fault::Before);
     for _ in 0..3 {
-        world.driver.fail_next(Verb::Destroy, Fault::Before);
+        harness.driver.fail_next(DriverOp::Destroy, Fault::Before);
     }
-    world.engine.terminate("test", &id, "request").await.unwrap();
-    assert_eq!(world.ended(&id).await.1, "request");
+    harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
+    assert_eq!(harness.ended(&id).await.1, "request");
     pass(60_000).await;
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_that_cannot_be_looked_at_keeps_what_the_records_say() {
-    let world = World::new(settings()).await;
-    let (running, paused) = (world.create().await, world.create().await);
-    world.engine.pause("test", &paused).await.unwrap();
-    let records = store::Store::living(&world.store).await.unwrap();
-    world.engine.shutdown().await;
+async fn a_backend_that_cannot_be_inspected_keeps_the_records() {
+    let harness = Harness::new(settings()).await;
+    let (running, paused) = (harness.create().await, harness.create().await);
+    harness.engine.sandbox("test", &paused).pause().await.unwrap();
+    let records = store::Store::living(&harness.store).await.unwrap();
+    harness.engine.shutdown().await;
     let store = store::MemoryStore::new();
     for record in records {
         store::Store::put(&store, record).await.unwrap();
     }
     for _ in 0..2 {
-        world.driver.fail_next(Verb::Inspect, Fault::Before);
+        harness.driver.fail_next(DriverOp::Inspect, Fault::Before);
     }
-    let world = World::over(world.driver.clone(), store, settings(), world.clock.now()).await;
-    assert_eq!((world.recovered.running, world.recovered.paused), (1, 1));
-    assert_eq!(world.output(&running, "echo runs").await, "runs\n");
-    assert_eq!(world.output(&paused, "echo runs").await, "runs\n");
-    world.is_clean().await;
+    let harness = Harness::over(harness.driver.clone(), store, settings(), harness.clock.now()).await;
+    assert_eq!((harness.recovered.running, harness.recovered.paused), (1, 1));
+    assert_eq!(harness.output(&running, "echo runs").await, "runs\n");
+    assert_eq!(harness.output(&paused, "echo runs").await, "runs\n");
+    harness.assert_clean().await;
 }

@@ -1,5 +1,5 @@
-//! The engine on a wall and a store of memory, in time that a test turns: days pass in milliseconds, agents are hostile,
-//! every step fails once, and no sandbox may be left behind.
+//! Tests of the engine on an in-memory backend, store and network with a paused clock: days pass in milliseconds, agents are hostile,
+//! every step fails once, and no sandbox may be left.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cancelled;
@@ -9,12 +9,12 @@ mod detached;
 mod events;
 mod faults;
 mod files;
+mod harness;
 mod hostile;
+mod idempotency;
 mod model;
 mod network;
 mod pool;
 mod ports;
 mod queue;
-mod remember;
 mod retention;
-mod world;

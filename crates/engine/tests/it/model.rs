@@ -1,4 +1,4 @@
-//! A random walk over the life of a few sandboxes, next to a model that knows only the rules.
+//! Random operations on a few sandboxes, compared with a model of the rules.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use driver::Presence;
 use engine::EngineError;
 use proptest::prelude::*;
 
-use crate::world::{MINUTE, SECOND, SIZE, World, command, config, pass, settings, settle};
+use crate::harness::{Harness, MINUTE, SECOND, SIZE, command, config, pass, settings, settle};
 
 #[derive(Debug, Clone)]
 enum Act {
@@ -42,19 +42,19 @@ fn act() -> impl Strategy<Value = Act> {
     })
 }
 
-/// What the rules say of one sandbox. All acts fall on whole minutes, give or take what they take themselves.
+/// The expected state of one sandbox. All operations happen at whole minutes, plus their own duration.
 #[derive(Debug, Clone)]
 struct Model {
     cpu: u32,
     state: SandboxState,
     processes: bool,
-    /// Whether the engine would hear of their end: not over a link that broke while they were frozen.
+    /// Whether the engine notices their end: not over a link that broke while they were frozen.
     linked: bool,
-    /// Whether their memory counts as used.
+    /// Whether their memory is reserved.
     held: bool,
     ran_ms: u64,
     quiet_ms: u64,
-    /// `u64::MAX` never pauses it.
+    /// `u64::MAX` for no idle timeout.
     idle_ms: u64,
     life_ms: u64,
 }
@@ -87,7 +87,7 @@ impl Model {
 const CPU: u64 = 10;
 
 struct Walk {
-    world: World,
+    harness: Harness,
     models: BTreeMap<SandboxId, Model>,
     order: Vec<SandboxId>,
 }
@@ -122,18 +122,18 @@ impl Walk {
                     && model.processes
                     && model.state != SandboxState::Terminated
                 {
-                    self.world.driver.crash(&id);
+                    self.harness.driver.crash(&id);
                     let model = self.models.get_mut(&id).unwrap();
                     model.processes = false;
                     model.held &= !model.linked;
                     model.state = SandboxState::Paused;
-                    // Longer than what makes two losses in a row a pattern.
+                    // Longer than the backoff after two link losses.
                     self.pass(1).await;
                 }
             }
             Act::HangUp(index) => {
                 if let Some((id, model)) = self.chosen(*index) {
-                    self.world.driver.hang_up(&id);
+                    self.harness.driver.hang_up(&id);
                     self.models.get_mut(&id).unwrap().linked &= model.state == SandboxState::Running;
                     // As above.
                     self.pass(1).await;
@@ -154,9 +154,9 @@ impl Walk {
 
     async fn create(&mut self, cpu: u32, idle_min: u64, life_min: u64, commit_fails: bool) {
         if commit_fails && self.fits(cpu) {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
-        // Off the whole minutes, and so that no sum of runs comes near both: what acts take themselves changes no answer.
+        // Not at whole minutes, so that the duration of operations does not change the result.
         let life_ms = life_min * MINUTE - 7 * SECOND;
         let idle_ms = if idle_min == 0 { u64::MAX } else { idle_min * MINUTE - 20 * SECOND };
         let config = SandboxConfig {
@@ -165,7 +165,7 @@ impl Walk {
             timeout_ms: life_ms,
             ..config()
         };
-        match self.world.create_with(config).await {
+        match self.harness.create_with(config).await {
             Ok(id) => {
                 assert!(self.fits(cpu) && !commit_fails);
                 let state = SandboxState::Running;
@@ -194,16 +194,16 @@ impl Walk {
         let Some((id, model)) = self.chosen(index) else { return };
         let suits = model.state == SandboxState::Running;
         if commit_fails && suits {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
-        match self.world.engine.pause("test", &id).await {
+        match self.harness.engine.sandbox("test", &id).pause().await {
             Ok(_) => {
                 assert!(suits && !commit_fails);
                 self.models.get_mut(&id).unwrap().state = SandboxState::Paused;
             }
             Err(EngineError::Store(_)) => {
                 assert!(suits && commit_fails);
-                // A request all the same.
+                // Counts as a request.
                 self.models.get_mut(&id).unwrap().quiet_ms = 0;
             }
             Err(error) => refused(&model, suits, &error),
@@ -214,9 +214,9 @@ impl Walk {
         let Some((id, model)) = self.chosen(index) else { return };
         let suits = model.state == SandboxState::Paused;
         if commit_fails && suits && self.fits(model.cpu) {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
-        match self.world.engine.resume("test", &id).await {
+        match self.harness.engine.sandbox("test", &id).resume().await {
             Ok(_) => {
                 assert!(suits && self.fits(model.cpu) && !commit_fails);
                 self.models.get_mut(&id).unwrap().wake();
@@ -224,7 +224,7 @@ impl Walk {
             Err(EngineError::NoCapacity(_)) => assert!(suits && !self.fits(model.cpu)),
             Err(EngineError::Store(_)) => {
                 assert!(suits && commit_fails);
-                // Found on the way.
+                // Noticed by the operation.
                 self.models.get_mut(&id).unwrap().held &= model.processes;
             }
             Err(error) => {
@@ -239,7 +239,7 @@ impl Walk {
         let suits = model.state == SandboxState::Running || (model.state == SandboxState::Paused && wake);
         let room = model.state == SandboxState::Running || self.fits(model.cpu);
         let request = api::ExecuteRequest { auto_resume: wake, ..command("echo hello") };
-        match self.world.request(&id, request).await {
+        match self.harness.request(&id, request).await {
             Ok(result) => {
                 assert!(suits && room);
                 assert_eq!(result.stdout, "hello\n");
@@ -254,9 +254,9 @@ impl Walk {
         let Some((id, model)) = self.chosen(index) else { return };
         let suits = model.state != SandboxState::Terminated;
         if commit_fails && suits {
-            self.world.fail_next_commit();
+            self.harness.fail_next_commit();
         }
-        match self.world.engine.terminate("test", &id, "request").await {
+        match self.harness.engine.sandbox("test", &id).terminate("request").await {
             Ok(_) => {
                 assert!(suits && !commit_fails);
                 self.models.get_mut(&id).unwrap().state = SandboxState::Terminated;
@@ -269,11 +269,11 @@ impl Walk {
         }
     }
 
-    /// The engine, its records and the wall all say what the model says.
+    /// Checks that the engine, its records and the backend agree with the model.
     async fn agrees(&self) {
-        let traces = self.world.driver.traces();
+        let traces = self.harness.driver.traces();
         for (id, model) in &self.models {
-            let state = self.world.state(id).await.unwrap_or(SandboxState::Terminated);
+            let state = self.harness.state(id).await.unwrap_or(SandboxState::Terminated);
             assert_eq!(state, model.state, "{id}: {model:?}");
             let expected = match (model.state, model.processes) {
                 (SandboxState::Terminated, _) => None,
@@ -285,12 +285,12 @@ impl Walk {
         }
         let alive = self.models.values().filter(|model| model.state != SandboxState::Terminated);
         let memory: u64 = alive.clone().filter(|model| model.held).count() as u64 * 2048;
-        assert_eq!(self.world.used(), (self.cpu_used(), memory, alive.count() as u64 * 5120));
-        assert_eq!(self.world.driver.violations(), Vec::<String>::new());
+        assert_eq!(self.harness.used(), (self.cpu_used(), memory, alive.count() as u64 * 5120));
+        assert_eq!(self.harness.driver.violations(), Vec::<String>::new());
     }
 }
 
-/// Refused for its state, or because it is over; and rightly so.
+/// Checks that a refusal is correct for the state of the sandbox.
 fn refused(model: &Model, suits: bool, error: &EngineError) {
     assert!(!suits, "{error:?} of {model:?}");
     match error {
@@ -305,13 +305,13 @@ fn walk(acts: &[Act]) {
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let capacity = rules::Capacity { cpu: CPU, memory_mb: 1_000_000, disk_mb: 10_000_000 };
-        let world = World::new(engine::EngineSettings { capacity, slots: 100, ..settings() }).await;
-        let mut walk = Walk { world, models: BTreeMap::new(), order: Vec::new() };
+        let harness = Harness::new(engine::EngineSettings { capacity, slots: 100, ..settings() }).await;
+        let mut walk = Walk { harness, models: BTreeMap::new(), order: Vec::new() };
         for act in acts {
             walk.step(act, false).await;
             walk.agrees().await;
         }
-        walk.world.is_clean().await;
+        walk.harness.assert_clean().await;
     });
 }
 

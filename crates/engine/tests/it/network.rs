@@ -1,15 +1,15 @@
-//! The network of sandboxes: in which order it comes and goes, and what is left when one of its steps fails.
+//! The network of sandboxes: the order of its steps, and the state after each failed step.
 
 pub mod fake;
 
 use api::{EgressDefault, EgressPolicy, NetworkPolicy, SandboxConfig, SandboxId, SandboxState};
-use driver::fake::{Fault, Verb};
+use driver::fake::{DriverOp, Fault};
 use engine::EngineError;
 use net::{Reason, Refusal, Target, Transport};
 use rules::{ConfigRules, NetworkChange, NetworkInput, network_change};
 use store::Store;
 
-use crate::world::{MINUTE, SECOND, World, config, pass, settings, settle, two_daemons, with_pool};
+use crate::harness::{Harness, MINUTE, SECOND, config, pass, settings, settle, two_daemons, with_pool};
 use fake::Step;
 
 fn strict(names: &[&str]) -> EgressPolicy {
@@ -31,236 +31,252 @@ fn allow(names: &[&str]) -> NetworkChange {
     network_change(input, &ConfigRules::default()).unwrap()
 }
 
-fn shown(world: &World, status: &engine::Status) -> EgressPolicy {
-    assert_eq!(world.network.policy(&status.record.id).as_ref(), Some(&status.record.config.network.egress));
+fn shown(harness: &Harness, status: &engine::Status) -> EgressPolicy {
+    assert_eq!(
+        harness.network.policy(&status.record.id).as_ref(),
+        Some(&status.record.config.network.egress)
+    );
     status.record.config.network.egress.clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_comes_with_the_processes_and_goes_after_them() {
-    let world = World::new(settings()).await;
-    let id = world.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
-    assert_eq!(world.network.policy(&id), Some(strict(&["a.example"])));
-    let mut calls = vec![(Step::Plug, Some(Verb::Start)), (Step::Apply, Some(Verb::Connect))];
-    assert_eq!(world.network.calls_of(&id), calls);
+async fn the_network_is_connected_with_the_processes_and_removed_after_them() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
+    assert_eq!(harness.network.policy(&id), Some(strict(&["a.example"])));
+    let mut calls = vec![(Step::Plug, Some(DriverOp::Start)), (Step::Apply, Some(DriverOp::Connect))];
+    assert_eq!(harness.network.calls_of(&id), calls);
 
-    // A pause needs nothing of the network.
-    world.engine.pause("test", &id).await.unwrap();
-    world.engine.resume("test", &id).await.unwrap();
-    assert_eq!(world.network.calls_of(&id), calls);
+    // A pause does not change the network.
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    assert_eq!(harness.network.calls_of(&id), calls);
 
-    world.driver.crash(&id);
+    harness.driver.crash(&id);
     settle().await;
-    calls.push((Step::Unplug, Some(Verb::Stop)));
-    assert_eq!((world.network.calls_of(&id), world.network.links()), (calls.clone(), vec![]));
-    world.engine.resume("test", &id).await.unwrap();
-    calls.extend([(Step::Plug, Some(Verb::Start)), (Step::Apply, Some(Verb::Start))]);
-    assert_eq!(world.network.calls_of(&id), calls);
-    assert_eq!(world.network.policy(&id), Some(strict(&["a.example"])));
+    calls.push((Step::Unplug, Some(DriverOp::Stop)));
+    assert_eq!((harness.network.calls_of(&id), harness.network.links()), (calls.clone(), vec![]));
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    calls.extend([(Step::Plug, Some(DriverOp::Start)), (Step::Apply, Some(DriverOp::Start))]);
+    assert_eq!(harness.network.calls_of(&id), calls);
+    assert_eq!(harness.network.policy(&id), Some(strict(&["a.example"])));
 
-    world.engine.terminate("test", &id, "request").await.unwrap();
+    harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
     settle().await;
-    calls.push((Step::Unplug, Some(Verb::Destroy)));
-    assert_eq!(world.network.calls_of(&id), calls);
-    world.is_clean().await;
+    calls.push((Step::Unplug, Some(DriverOp::Destroy)));
+    assert_eq!(harness.network.calls_of(&id), calls);
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_of_the_pool_is_connected_and_has_no_policy_before_it_belongs_to_somebody() {
-    let world = World::new(with_pool(1)).await;
+async fn a_warm_sandbox_is_connected_without_a_policy() {
+    let harness = Harness::new(with_pool(1)).await;
     pass(100).await;
-    assert_eq!((world.network.links().len(), world.network.policies()), (1, 0));
-    let members = world.network.links();
-    let id = world.create_with(with_policy(strict(&[]))).await.unwrap();
-    assert_eq!((members, world.network.policy(&id)), (vec![id], Some(strict(&[]))));
-    world.engine.shutdown().await;
-    assert_eq!((world.network.links().len(), world.network.policies()), (1, 1));
+    assert_eq!((harness.network.links().len(), harness.network.policies()), (1, 0));
+    let members = harness.network.links();
+    let id = harness.create_with(with_policy(strict(&[]))).await.unwrap();
+    assert_eq!((members, harness.network.policy(&id)), (vec![id], Some(strict(&[]))));
+    harness.engine.shutdown().await;
+    assert_eq!((harness.network.links().len(), harness.network.policies()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_create_whose_network_fails_leaves_nothing() {
     for (step, pool) in [(Step::Plug, 0), (Step::Apply, 0), (Step::Apply, 1)] {
         for fault in [Fault::Before, Fault::After] {
-            let world = World::new(with_pool(pool)).await;
+            let harness = Harness::new(with_pool(pool)).await;
             pass(100).await;
-            world.network.fail_next(step, fault);
-            let error = world.create_with(config()).await.unwrap_err();
-            assert!(matches!(error, EngineError::Driver(_) | EngineError::Network(_)), "{error:?}");
-            world.engine.shutdown().await;
+            harness.network.fail_next(step, fault);
+            let error = harness.create_with(config()).await.unwrap_err();
+            assert!(matches!(error, EngineError::Backend(_) | EngineError::Network(_)), "{error:?}");
+            harness.engine.shutdown().await;
             assert_eq!(
-                (world.driver.traces(), world.used()),
+                (harness.driver.traces(), harness.used()),
                 (Default::default(), (0, 0, 0)),
                 "{step:?} {fault:?}"
             );
-            assert_eq!((world.network.links(), world.network.policies()), (vec![], 0), "{step:?} {fault:?}");
+            assert_eq!(
+                (harness.network.links(), harness.network.policies()),
+                (vec![], 0),
+                "{step:?} {fault:?}"
+            );
         }
     }
-    // A step after it fails, and takes the network with it.
-    let world = World::new(settings()).await;
-    world.fail_next_commit();
-    world.create_with(config()).await.unwrap_err();
-    assert_eq!((world.network.links(), world.network.policies()), (vec![], 0));
-    world.is_clean().await;
+    // A later step fails, and the network is removed.
+    let harness = Harness::new(settings()).await;
+    harness.fail_next_commit();
+    harness.create_with(config()).await.unwrap_err();
+    assert_eq!((harness.network.links(), harness.network.policies()), (vec![], 0));
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_comes_back_only_with_its_network() {
+async fn a_slot_is_released_only_with_its_network() {
     let one = engine::EngineSettings { slots: 1, ..settings() };
-    let world = World::new(one.clone()).await;
-    let id = world.create().await;
-    world.network.fail_next(Step::Unplug, Fault::Before);
-    world.engine.terminate("test", &id, "request").await.unwrap();
+    let harness = Harness::new(one.clone()).await;
+    let id = harness.create().await;
+    harness.network.fail_next(Step::Unplug, Fault::Before);
+    harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
     settle().await;
-    assert_eq!(world.network.links(), std::slice::from_ref(&id));
-    assert!(matches!(world.create_with(config()).await, Err(EngineError::NoSlot(1))));
+    assert_eq!(harness.network.links(), std::slice::from_ref(&id));
+    assert!(matches!(harness.create_with(config()).await, Err(EngineError::NoSlot(1))));
     pass(20 * SECOND).await;
-    world.create().await;
-    world.is_clean().await;
+    harness.create().await;
+    harness.assert_clean().await;
 }
 
 #[test]
-fn the_network_of_what_belongs_to_nobody_is_left_to_the_next_start() {
+fn the_next_start_removes_networks_without_a_sandbox() {
     let one = engine::EngineSettings { slots: 1, ..settings() };
-    let first = async |world: &World| {
-        world.driver.fail_next(Verb::Connect, Fault::Before);
-        world.network.fail_next(Step::Unplug, Fault::Before);
-        world.create_with(config()).await.unwrap_err();
-        assert_eq!(world.network.links().len(), 1);
-        assert!(matches!(world.create_with(config()).await, Err(EngineError::NoSlot(1))));
+    let first = async |harness: &Harness| {
+        harness.driver.fail_next(DriverOp::Connect, Fault::Before);
+        harness.network.fail_next(Step::Unplug, Fault::Before);
+        harness.create_with(config()).await.unwrap_err();
+        assert_eq!(harness.network.links().len(), 1);
+        assert!(matches!(harness.create_with(config()).await, Err(EngineError::NoSlot(1))));
     };
-    let second = async |world: &World, ()| {
-        assert_eq!(world.network.links(), []);
-        world.create().await;
-        world.is_clean().await;
+    let second = async |harness: &Harness, ()| {
+        assert_eq!(harness.network.links(), []);
+        harness.create().await;
+        harness.assert_clean().await;
     };
     two_daemons((one.clone(), first), (one, second));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_on_the_disk_whose_network_fails_is_taken_back() {
+async fn a_start_on_the_disk_whose_network_fails_is_undone() {
     for step in [Step::Plug, Step::Apply] {
         for fault in [Fault::Before, Fault::After] {
-            let world = World::new(settings()).await;
-            let id = world.create().await;
-            world.driver.crash(&id);
+            let harness = Harness::new(settings()).await;
+            let id = harness.create().await;
+            harness.driver.crash(&id);
             settle().await;
-            world.network.fail_next(step, fault);
-            world.engine.resume("test", &id).await.unwrap_err();
-            assert_eq!(world.driver.traces()[&id], driver::Presence::Stopped, "{step:?} {fault:?}");
-            assert_eq!((world.network.links(), world.network.policies()), (vec![], 0), "{step:?} {fault:?}");
-            world.engine.resume("test", &id).await.unwrap();
-            assert_eq!(world.network.policies(), 1);
-            world.is_clean().await;
+            harness.network.fail_next(step, fault);
+            harness.engine.sandbox("test", &id).resume().await.unwrap_err();
+            assert_eq!(harness.driver.traces()[&id], driver::Presence::Stopped, "{step:?} {fault:?}");
+            assert_eq!(
+                (harness.network.links(), harness.network.policies()),
+                (vec![], 0),
+                "{step:?} {fault:?}"
+            );
+            harness.engine.sandbox("test", &id).resume().await.unwrap();
+            assert_eq!(harness.network.policies(), 1);
+            harness.assert_clean().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_in_force_recorded_and_told() {
-    let world = World::new(settings()).await;
-    let id = world.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
-    let changed = world.engine.change_network("test", &id, allow(&["b.example"])).await.unwrap();
-    assert_eq!(shown(&world, &changed), strict(&["b.example"]));
-    let event = world.events(&id).await.pop().unwrap();
+async fn a_change_is_enforced_recorded_and_reported() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
+    let changed = harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap();
+    assert_eq!(shown(&harness, &changed), strict(&["b.example"]));
+    let event = harness.events(&id).await.pop().unwrap();
     assert_eq!(event.kind, "network.changed");
     assert_eq!(event.data, serde_json::json!({"egress": {"allow": ["b.example"], "default": "deny"}}));
 
-    // What changes nothing is no event.
-    world.engine.change_network("test", &id, allow(&["b.example"])).await.unwrap();
-    world.engine.change_network("test", &id, NetworkChange::default()).await.unwrap();
-    assert_eq!(world.kinds(&id).await.iter().filter(|kind| *kind == "network.changed").count(), 1);
+    // A change without effect has no event.
+    harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap();
+    harness.engine.sandbox("test", &id).change_network(NetworkChange::default()).await.unwrap();
+    assert_eq!(harness.kinds(&id).await.iter().filter(|kind| *kind == "network.changed").count(), 1);
 
-    // A paused one stays paused, and one without processes gets its policy with them.
-    world.engine.pause("test", &id).await.unwrap();
-    let changed = world.engine.change_network("test", &id, allow(&["c.example"])).await.unwrap();
-    assert_eq!((shown(&world, &changed), changed.state()), (strict(&["c.example"]), SandboxState::Paused));
-    world.driver.crash(&id);
-    world.engine.resume("test", &id).await.unwrap();
-    world.driver.crash(&id);
+    // A paused sandbox stays paused. A sandbox without processes gets the policy at its next start.
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    let changed = harness.engine.sandbox("test", &id).change_network(allow(&["c.example"])).await.unwrap();
+    assert_eq!((shown(&harness, &changed), changed.state()), (strict(&["c.example"]), SandboxState::Paused));
+    harness.driver.crash(&id);
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    harness.driver.crash(&id);
     settle().await;
-    world.engine.change_network("test", &id, allow(&["d.example"])).await.unwrap();
-    assert_eq!(world.network.policy(&id), None);
-    world.engine.resume("test", &id).await.unwrap();
-    assert_eq!(world.network.policy(&id), Some(strict(&["d.example"])));
+    harness.engine.sandbox("test", &id).change_network(allow(&["d.example"])).await.unwrap();
+    assert_eq!(harness.network.policy(&id), None);
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    assert_eq!(harness.network.policy(&id), Some(strict(&["d.example"])));
 
-    let (policy, usage) = world.engine.network("test", &id).await.unwrap();
+    let (policy, usage) = harness.engine.sandbox("test", &id).network().await.unwrap();
     assert_eq!((policy.egress, usage.bytes_in), (strict(&["d.example"]), 2));
     for account in ["test", "other"] {
         if account == "test" {
-            world.engine.terminate("test", &id, "request").await.unwrap();
+            harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
         }
-        let refused = world.engine.change_network(account, &id, allow(&[])).await;
+        let refused = harness.engine.sandbox(account, &id).change_network(allow(&[])).await;
         assert!(matches!(refused, Err(EngineError::NotFound { .. })), "{refused:?}");
     }
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_fails_leaves_the_old_policy_in_force_and_shown() {
-    let world = World::new(settings()).await;
+async fn a_failed_change_keeps_the_old_policy() {
+    let harness = Harness::new(settings()).await;
     let old = strict(&["a.example"]);
-    let id = world.create_with(with_policy(old.clone())).await.unwrap();
+    let id = harness.create_with(with_policy(old.clone())).await.unwrap();
     for fault in [Fault::Before, Fault::After] {
-        world.network.fail_next(Step::Apply, fault);
-        let error = world.engine.change_network("test", &id, allow(&["b.example"])).await.unwrap_err();
+        harness.network.fail_next(Step::Apply, fault);
+        let error =
+            harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
         assert!(matches!(error, EngineError::Network(_)), "{error:?}");
-        assert_eq!(shown(&world, &world.engine.get("test", &id).await.unwrap()), old, "{fault:?}");
+        assert_eq!(
+            shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()),
+            old,
+            "{fault:?}"
+        );
     }
-    world.fail_next_commit();
-    let error = world.engine.change_network("test", &id, allow(&["b.example"])).await.unwrap_err();
+    harness.fail_next_commit();
+    let error = harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
     assert!(matches!(error, EngineError::Store(_)), "{error:?}");
-    assert_eq!(shown(&world, &world.engine.get("test", &id).await.unwrap()), old);
+    assert_eq!(shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
 
-    // Even where it cannot be put back at once it is soon.
-    world.network.fail_next(Step::Apply, Fault::After);
+    // If the old policy cannot be enforced at once, the actor retries.
+    harness.network.fail_next(Step::Apply, Fault::After);
     for _ in 0..3 {
-        world.network.fail_next(Step::Apply, Fault::Before);
+        harness.network.fail_next(Step::Apply, Fault::Before);
     }
-    world.engine.change_network("test", &id, allow(&["b.example"])).await.unwrap_err();
-    assert_eq!(world.network.policy(&id), Some(strict(&["b.example"])));
+    harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
+    assert_eq!(harness.network.policy(&id), Some(strict(&["b.example"])));
     pass(5 * SECOND).await;
-    assert_eq!(shown(&world, &world.engine.get("test", &id).await.unwrap()), old);
-    assert_eq!(world.kinds(&id).await, ["sandbox.created", "sandbox.started"]);
-    world.is_clean().await;
+    assert_eq!(shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
+    assert_eq!(harness.kinds(&id).await, ["sandbox.created", "sandbox.started"]);
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_keeps_a_sandbox_awake() {
-    let world = World::new(settings()).await;
-    let id = world.create_with(SandboxConfig { idle_timeout_ms: MINUTE, ..config() }).await.unwrap();
+async fn a_change_counts_as_activity() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create_with(SandboxConfig { idle_timeout_ms: MINUTE, ..config() }).await.unwrap();
     pass(50 * SECOND).await;
-    world.engine.change_network("test", &id, NetworkChange::default()).await.unwrap();
+    harness.engine.sandbox("test", &id).change_network(NetworkChange::default()).await.unwrap();
     pass(50 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Running));
-    // Looking at it does not.
-    world.engine.network("test", &id).await.unwrap();
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
+    // Reading it does not.
+    harness.engine.sandbox("test", &id).network().await.unwrap();
     pass(20 * SECOND).await;
-    assert_eq!(world.state(&id).await, Some(SandboxState::Paused));
-    world.is_clean().await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    harness.assert_clean().await;
 }
 
 #[test]
-fn a_start_puts_every_recorded_policy_in_force_and_removes_the_rest() {
+fn a_start_enforces_recorded_policies_and_removes_all_others() {
     two_daemons((with_pool(1), two_and_a_member), (settings(), finds_the_two));
 }
 
-async fn two_and_a_member(world: &World) -> [SandboxId; 2] {
+async fn two_and_a_member(harness: &Harness) -> [SandboxId; 2] {
     pass(100).await;
-    let one = world.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
-    let other = world.create_with(with_policy(strict(&["b.example"]))).await.unwrap();
-    world.engine.pause("test", &other).await.unwrap();
+    let one = harness.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
+    let other = harness.create_with(with_policy(strict(&["b.example"]))).await.unwrap();
+    harness.engine.sandbox("test", &other).pause().await.unwrap();
     pass(100).await;
-    assert_eq!(world.network.links().len(), 3);
+    assert_eq!(harness.network.links().len(), 3);
     [one, other]
 }
 
-async fn finds_the_two(world: &World, [one, other]: [SandboxId; 2]) {
+async fn finds_the_two(harness: &Harness, [one, other]: [SandboxId; 2]) {
     let mut living = vec![one.clone(), other.clone()];
     living.sort();
-    assert_eq!((world.recovered.orphans, world.network.links()), (1, living));
-    assert_eq!(world.network.policy(&one), Some(strict(&["a.example"])));
-    assert_eq!(world.network.policy(&other), Some(strict(&["b.example"])));
-    world.is_clean().await;
+    assert_eq!((harness.recovered.orphans, harness.network.links()), (1, living));
+    assert_eq!(harness.network.policy(&one), Some(strict(&["a.example"])));
+    assert_eq!(harness.network.policy(&other), Some(strict(&["b.example"])));
+    harness.assert_clean().await;
 }
 
 fn refusal(sandbox: &SandboxId, port: u16) -> Refusal {
@@ -270,14 +286,14 @@ fn refusal(sandbox: &SandboxId, port: u16) -> Refusal {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_told_and_never_without_end() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
+async fn refusals_are_recorded_within_a_limit() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
     let stranger = "sb_aaaaaaaaaaaa".parse().unwrap();
-    world.refusals.send(refusal(&stranger, 1)).await.unwrap();
-    world.refusals.send(refusal(&id, 443)).await.unwrap();
+    harness.refusals.send(refusal(&stranger, 1)).await.unwrap();
+    harness.refusals.send(refusal(&id, 443)).await.unwrap();
     pass(SECOND).await;
-    let event = world.events(&id).await.pop().unwrap();
+    let event = harness.events(&id).await.pop().unwrap();
     assert_eq!(event.kind, "network.refused");
     assert_eq!(
         event.data,
@@ -286,32 +302,32 @@ async fn what_is_refused_is_told_and_never_without_end() {
     );
     assert_eq!(event.account, "test");
     for port in 0..1000 {
-        world.refusals.send(refusal(&id, port)).await.unwrap();
+        harness.refusals.send(refusal(&id, port)).await.unwrap();
     }
-    // No flood of one reason hides another.
+    // A flood for one reason does not suppress another reason.
     let mut other = refusal(&id, 80);
     other.reason = Reason::ClosedAddress;
-    world.refusals.send(other).await.unwrap();
+    harness.refusals.send(other).await.unwrap();
     pass(10 * SECOND).await;
     let kept = async |reason: Reason| {
-        let refused = world.events(&id).await.into_iter().filter(|event| event.kind == "network.refused");
+        let refused = harness.events(&id).await.into_iter().filter(|event| event.kind == "network.refused");
         refused.filter(|event| event.data["reason"] == reason.code()).count()
     };
     assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (30, 1));
     pass(MINUTE).await;
-    // Without another refusal that would end the minute.
-    let rest = world.events(&id).await.pop().unwrap();
-    let message = format!("{}; 971 more like it, which are not told one by one", Reason::NotAllowed);
+    // Without another refusal after the minute.
+    let rest = harness.events(&id).await.pop().unwrap();
+    let message = format!("{}; 971 more like it, not listed one by one", Reason::NotAllowed);
     assert_eq!(
         rest.data,
         serde_json::json!({"port": 0, "protocol": "any", "reason": "not-allowed", "message": message,
             "count": 2 * 971, "omitted": 971})
     );
-    world.refusals.send(refusal(&id, 443)).await.unwrap();
+    harness.refusals.send(refusal(&id, 443)).await.unwrap();
     pass(MINUTE).await;
     assert_eq!((kept(Reason::NotAllowed).await, kept(Reason::ClosedAddress).await), (32, 1));
     let counted = [("closed-address", 2), ("not-allowed", 2 * 1003)];
-    assert_eq!(world.engine.facts().network_refusals, counted);
-    assert!(world.store.events(&stranger, 0, 10).await.unwrap().is_empty());
-    world.is_clean().await;
+    assert_eq!(harness.engine.metrics().network_refusals, counted);
+    assert!(harness.store.events(&stranger, 0, 10).await.unwrap().is_empty());
+    harness.assert_clean().await;
 }

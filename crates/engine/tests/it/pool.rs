@@ -1,160 +1,160 @@
 use std::collections::BTreeSet;
 
 use api::{Resources, SandboxConfig};
-use driver::fake::{Fault, Verb};
+use driver::fake::{DriverOp, Fault};
 use engine::{EngineError, EngineSettings};
 use rules::Capacity;
 
-use crate::world::{SIZE, World, config, pass, with_pool};
+use crate::harness::{Harness, SIZE, config, pass, with_pool};
 
 #[tokio::test(start_paused = true)]
-async fn fifty_creates_at_once_get_fifty_sandboxes_and_the_pool_fills_again() {
-    let world = World::new(EngineSettings { slots: 100, capacity: wide(), ..with_pool(20) }).await;
+async fn fifty_concurrent_creates_succeed_and_the_pool_is_refilled() {
+    let harness = Harness::new(EngineSettings { slots: 100, capacity: wide(), ..with_pool(20) }).await;
     pass(1000).await;
-    assert_eq!(world.engine.pool()[0].ready, 20);
-    let creating = (0..50).map(|_| world.create_with(config()));
+    assert_eq!(harness.engine.pool()[0].ready, 20);
+    let creating = (0..50).map(|_| harness.create_with(config()));
     let ids: BTreeSet<_> =
         futures_util::future::join_all(creating).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(ids.len(), 50);
     pass(1000).await;
-    assert_eq!((world.engine.pool()[0].ready, world.driver.traces().len()), (20, 70));
-    world.engine.shutdown().await;
-    assert_eq!(world.driver.traces().len(), 50);
-    assert_eq!(world.driver.violations(), Vec::<String>::new());
+    assert_eq!((harness.engine.pool()[0].ready, harness.driver.traces().len()), (20, 70));
+    harness.engine.shutdown().await;
+    assert_eq!(harness.driver.traces().len(), 50);
+    assert_eq!(harness.driver.violations(), Vec::<String>::new());
 }
 
 fn wide() -> Capacity {
     Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 10_000_000 }
 }
 
-/// Room for so many sandboxes of the usual size.
+/// Capacity for `count` sandboxes of the usual size.
 fn room(count: u64) -> Capacity {
     Capacity { cpu: 2 * count, memory_mb: 2048 * count, disk_mb: 5120 * count }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_gives_way_to_what_is_wanted_now() {
-    let world = World::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
+async fn warm_sandboxes_are_evicted_for_a_create() {
+    let harness = Harness::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
     pass(1000).await;
-    assert_eq!(world.used(), (6, 3 * 2048, 3 * 5120));
-    // Another disk than the pool's: nothing there fits, and everything there is in the way.
+    assert_eq!(harness.used(), (6, 3 * 2048, 3 * 5120));
+    // Another disk size than the pool: no warm sandbox matches, and all are evicted.
     let large = Resources { disk_mb: 2 * 5120, ..SIZE };
-    world.create_with(SandboxConfig { resources: large, ..config() }).await.unwrap();
-    // One that fits but has to grow needs room too.
+    harness.create_with(SandboxConfig { resources: large, ..config() }).await.unwrap();
+    // A warm sandbox that has to grow needs capacity as well.
     let wide = Resources { cpu: 4, ..SIZE };
-    let error = world.create_with(SandboxConfig { resources: wide, ..config() }).await;
+    let error = harness.create_with(SandboxConfig { resources: wide, ..config() }).await;
     assert!(error.is_ok(), "{error:?}");
-    let error = world.create_with(config()).await.unwrap_err();
+    let error = harness.create_with(config()).await.unwrap_err();
     assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
-    world.engine.shutdown().await;
+    harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_being_made_for_the_pool_gives_way_when_it_is_there() {
-    let world = World::new(EngineSettings { capacity: room(1), ..with_pool(1) }).await;
-    let held = world.driver.hold(Verb::Start);
+async fn sandboxes_in_provisioning_are_evicted_when_ready() {
+    let harness = Harness::new(EngineSettings { capacity: room(1), ..with_pool(1) }).await;
+    let held = harness.driver.hold(DriverOp::Start);
     pass(1000).await;
     let large = SandboxConfig { resources: Resources { disk_mb: 1024, ..SIZE }, ..config() };
-    let (made, ()) = tokio::join!(world.create_with(large), async {
+    let (made, ()) = tokio::join!(harness.create_with(large), async {
         pass(1000).await;
         drop(held);
     });
     assert!(made.is_ok(), "{made:?}");
-    world.engine.shutdown().await;
+    harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resume_that_cannot_fit_says_so_whatever_the_pool_does() {
+async fn a_resume_without_capacity_is_refused() {
     let capacity = Capacity { cpu: 6, ..wide() };
-    let world = World::new(EngineSettings { capacity, ..with_pool(1) }).await;
+    let harness = Harness::new(EngineSettings { capacity, ..with_pool(1) }).await;
     let of = |cpu| SandboxConfig { resources: Resources { cpu, ..SIZE }, ..config() };
-    let paused = world.create_with(of(4)).await.unwrap();
-    world.engine.pause("test", &paused).await.unwrap();
-    world.create_with(of(3)).await.unwrap();
+    let paused = harness.create_with(of(4)).await.unwrap();
+    harness.engine.sandbox("test", &paused).pause().await.unwrap();
+    harness.create_with(of(3)).await.unwrap();
     pass(10_000).await;
-    assert_eq!(world.engine.pool()[0].ready, 1);
-    let resuming = world.engine.resume("test", &paused);
+    assert_eq!(harness.engine.pool()[0].ready, 1);
+    let resuming = harness.engine.sandbox("test", &paused).resume();
     let resumed = tokio::time::timeout(std::time::Duration::from_secs(60), resuming).await;
     assert!(matches!(resumed, Ok(Err(EngineError::NoCapacity(_)))), "{resumed:?}");
-    world.engine.shutdown().await;
+    harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_takes_the_size_it_is_wanted_in() {
-    let world = World::new(with_pool(1)).await;
+async fn a_warm_sandbox_is_resized() {
+    let harness = Harness::new(with_pool(1)).await;
     pass(1000).await;
     let wanted = Resources { cpu: 4, memory_mb: 8192, ..SIZE };
-    let id = world.create_with(SandboxConfig { resources: wanted, ..config() }).await.unwrap();
-    assert_eq!(world.driver.limits(&id), Some(driver::Limits { cpu: 4, memory_mb: 8192 }));
+    let id = harness.create_with(SandboxConfig { resources: wanted, ..config() }).await.unwrap();
+    assert_eq!(harness.driver.limits(&id), Some(driver::Limits { cpu: 4, memory_mb: 8192 }));
     let elsewhere = SandboxConfig { workdir: "/else/where".to_owned(), ..config() };
     pass(1000).await;
-    let id = world.create_with(elsewhere).await.unwrap();
-    assert_eq!(world.output(&id, "pwd").await, "/else/where\n");
-    world.engine.shutdown().await;
+    let id = harness.create_with(elsewhere).await.unwrap();
+    assert_eq!(harness.output(&id, "pwd").await, "/else/where\n");
+    harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_create_costs_the_pool_nothing() {
-    let world = World::new(EngineSettings { capacity: room(2), ..with_pool(2) }).await;
+    let harness = Harness::new(EngineSettings { capacity: room(2), ..with_pool(2) }).await;
     pass(1000).await;
-    let members = world.driver.traces();
+    let members = harness.driver.traces();
     let wide = SandboxConfig { resources: Resources { cpu: 8, ..SIZE }, ..config() };
     for _ in 0..5 {
-        let error = world.create_with(wide.clone()).await.unwrap_err();
+        let error = harness.create_with(wide.clone()).await.unwrap_err();
         assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
     }
-    assert_eq!((world.driver.traces(), world.engine.pool()[0].ready), (members, 2));
-    world.create().await;
-    world.engine.shutdown().await;
-    assert_eq!(world.driver.traces().len(), 1);
+    assert_eq!((harness.driver.traces(), harness.engine.pool()[0].ready), (members, 2));
+    harness.create().await;
+    harness.engine.shutdown().await;
+    assert_eq!(harness.driver.traces().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_member_is_not_handed_out() {
-    let world = World::new(with_pool(2)).await;
+async fn a_dead_warm_sandbox_is_discarded() {
+    let harness = Harness::new(with_pool(2)).await;
     pass(1000).await;
-    let members: Vec<_> = world.driver.traces().into_keys().collect();
-    world.driver.crash(&members[0]);
+    let members: Vec<_> = harness.driver.traces().into_keys().collect();
+    harness.driver.crash(&members[0]);
     pass(10).await;
     for _ in 0..2 {
-        let id = world.create().await;
+        let id = harness.create().await;
         assert_ne!(id, members[0]);
-        assert_eq!(world.output(&id, "echo lives").await, "lives\n");
+        assert_eq!(harness.output(&id, "echo lives").await, "lives\n");
     }
     pass(1000).await;
-    assert!(!world.driver.traces().contains_key(&members[0]));
-    world.engine.shutdown().await;
+    assert!(!harness.driver.traces().contains_key(&members[0]));
+    harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_cannot_be_filled_is_tried_again_and_later_each_time() {
-    let world = World::new(with_pool(0)).await;
-    drop(world);
+async fn a_failed_refill_backs_off() {
+    let harness = Harness::new(with_pool(0)).await;
+    drop(harness);
     let driver = driver::fake::FakeDriver::new();
     for _ in 0..8 {
-        driver.fail_next(Verb::Start, Fault::Before);
+        driver.fail_next(DriverOp::Start, Fault::Before);
     }
-    let world = World::over(driver, store::MemoryStore::new(), with_pool(1), crate::world::START).await;
+    let harness = Harness::over(driver, store::MemoryStore::new(), with_pool(1), crate::harness::START).await;
     pass(3_000).await;
     assert!(
-        world.driver.calls(Verb::Start) < 6,
+        harness.driver.calls(DriverOp::Start) < 6,
         "{} starts in three seconds",
-        world.driver.calls(Verb::Start)
+        harness.driver.calls(DriverOp::Start)
     );
-    assert_eq!(world.engine.pool()[0].ready, 0);
+    assert_eq!(harness.engine.pool()[0].ready, 0);
     pass(600_000).await;
-    assert_eq!(world.engine.pool()[0].ready, 1);
-    world.engine.shutdown().await;
-    assert_eq!(world.driver.traces(), Default::default());
+    assert_eq!(harness.engine.pool()[0].ready, 1);
+    harness.engine.shutdown().await;
+    assert_eq!(harness.driver.traces(), Default::default());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_gives_way_to_one_of_its_own_that_has_to_grow() {
-    let world = World::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
+async fn warm_sandboxes_are_evicted_for_a_resize() {
+    let harness = Harness::new(EngineSettings { capacity: room(3), ..with_pool(3) }).await;
     pass(1000).await;
     let wide = Resources { cpu: 4, memory_mb: 4096, ..SIZE };
-    let id = world.create_with(SandboxConfig { resources: wide, ..config() }).await.unwrap();
-    assert_eq!(world.driver.limits(&id), Some(driver::Limits { cpu: 4, memory_mb: 4096 }));
-    world.engine.shutdown().await;
-    assert_eq!(world.driver.traces().into_keys().collect::<Vec<_>>(), [id]);
+    let id = harness.create_with(SandboxConfig { resources: wide, ..config() }).await.unwrap();
+    assert_eq!(harness.driver.limits(&id), Some(driver::Limits { cpu: 4, memory_mb: 4096 }));
+    harness.engine.shutdown().await;
+    assert_eq!(harness.driver.traces().into_keys().collect::<Vec<_>>(), [id]);
 }

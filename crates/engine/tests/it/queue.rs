@@ -2,19 +2,19 @@ use std::time::Duration;
 
 use engine::{EngineError, EngineSettings};
 
-use crate::world::{MINUTE, SECOND, World, command, pass, settings, settle};
+use crate::harness::{Harness, MINUTE, SECOND, command, pass, settings, settle};
 
 fn one_and_two() -> EngineSettings {
     EngineSettings { concurrent_executions: 1, execution_queue: 2, ..settings() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_wait_in_their_order_and_one_too_many_is_refused() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
+async fn commands_wait_in_order_and_excess_ones_are_refused() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
     let begin = tokio::time::Instant::now();
     let timed = |text| {
-        let running = world.run(&id, text);
+        let running = harness.run(&id, text);
         async move {
             let result = running.await;
             (result, begin.elapsed().as_secs())
@@ -26,181 +26,181 @@ async fn commands_wait_in_their_order_and_one_too_many_is_refused() {
     assert_eq!((second.0.unwrap().exit_code, second.1), (Some(0), 30));
     assert_eq!((third.0.unwrap().exit_code, third.1), (Some(0), 60));
     assert!(matches!(fourth.0, Err(EngineError::TooManyExecutions(_))), "{fourth:?}");
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_whose_time_is_over_in_the_queue_never_starts() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
+async fn a_command_that_times_out_in_the_queue_is_not_started() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
     let short = api::ExecuteRequest { timeout_ms: 5 * SECOND, ..command("true") };
-    let (long, short) = tokio::join!(world.run(&id, "sleep 10"), world.request(&id, short));
+    let (long, short) = tokio::join!(harness.run(&id, "sleep 10"), harness.request(&id, short));
     assert_eq!(long.unwrap().exit_code, Some(0));
     assert!(matches!(short, Err(EngineError::NeverStarted(_))), "{short:?}");
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gave_up_waiting_takes_no_place_in_the_queue() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
-    let running = world.engine.execute("test", &id, command("sleep 100")).await.unwrap();
+async fn an_abandoned_command_leaves_the_queue() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
+    let running = harness.engine.sandbox("test", &id).execute(command("sleep 100")).await.unwrap();
     for _ in 0..5 {
-        let waiting = world.engine.execute("test", &id, command("true"));
+        let waiting = harness.engine.sandbox("test", &id).execute(command("true"));
         assert!(tokio::time::timeout(Duration::from_secs(1), waiting).await.is_err(), "it should wait");
     }
-    let (long, next) = tokio::join!(running.collect(10), world.run(&id, "echo next"));
+    let (long, next) = tokio::join!(running.collect(10), harness.run(&id, "echo next"));
     assert_eq!(long.unwrap().exit_code, Some(0));
     assert_eq!(next.unwrap().stdout, "next\n");
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_outlives_a_broken_link() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
-    let running = world.run(&id, "sleep 10");
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
+    let running = harness.run(&id, "sleep 10");
     let waiting = async {
         pass(SECOND).await;
-        world.run(&id, "echo waited").await
+        harness.run(&id, "echo waited").await
     };
     let breaking = async {
         pass(2 * SECOND).await;
-        world.driver.hang_up(&id);
+        harness.driver.hang_up(&id);
     };
     let (running, waiting, ()) = tokio::join!(running, waiting, breaking);
-    // How the first ended is not known.
+    // The outcome of the first command is unknown.
     assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
     assert_eq!(waiting.unwrap().stdout, "waited\n");
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_hears_of_the_sandboxes_end() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
+async fn queued_commands_end_with_the_sandbox() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
     let ending = async {
         pass(SECOND).await;
-        world.engine.terminate("test", &id, "request").await
+        harness.engine.sandbox("test", &id).terminate("request").await
     };
     let (running, waiting, ending) =
-        tokio::join!(world.run(&id, "sleep 100"), world.run(&id, "true"), ending);
+        tokio::join!(harness.run(&id, "sleep 100"), harness.run(&id, "true"), ending);
     assert_eq!(running.unwrap().signal.as_deref(), Some("SIGKILL"));
     assert!(matches!(waiting, Err(EngineError::NotFound { terminated: Some(_) })), "{waiting:?}");
     ending.unwrap();
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_while_it_is_paused_goes_on_after_the_resume() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
+async fn queued_commands_continue_after_a_resume() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
     let turning = async {
         pass(SECOND).await;
-        world.engine.pause("test", &id).await.unwrap();
+        harness.engine.sandbox("test", &id).pause().await.unwrap();
         pass(MINUTE).await;
-        world.engine.resume("test", &id).await.unwrap();
+        harness.engine.sandbox("test", &id).resume().await.unwrap();
     };
     let (running, waiting, ()) =
-        tokio::join!(world.run(&id, "sleep 5"), world.run(&id, "echo waited"), turning);
+        tokio::join!(harness.run(&id, "sleep 5"), harness.run(&id, "echo waited"), turning);
     assert_eq!(running.unwrap().exit_code, Some(0));
     assert_eq!(waiting.unwrap().stdout, "waited\n");
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
-/// The place becomes free while the sandbox is paused, because its command's client goes away then.
-async fn turn_while_paused(world: &World, id: &api::SandboxId, waiting: api::ExecuteRequest) -> Turn {
-    let running = world.engine.execute("test", id, command("sleep 200")).await.unwrap();
+/// The slot becomes free during the pause, because the client of its command goes away.
+async fn turn_while_paused(harness: &Harness, id: &api::SandboxId, waiting: api::ExecuteRequest) -> Turn {
+    let running = harness.engine.sandbox("test", id).execute(command("sleep 200")).await.unwrap();
     let leaving = async {
         pass(SECOND).await;
-        world.engine.pause("test", id).await.unwrap();
+        harness.engine.sandbox("test", id).pause().await.unwrap();
         pass(SECOND).await;
         drop(running);
     };
-    tokio::join!(world.request(id, waiting), leaving).0
+    tokio::join!(harness.request(id, waiting), leaving).0
 }
 
 type Turn = Result<api::ExecutionResult, EngineError>;
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_comes_while_it_is_paused_resumes_it() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
-    let turn = turn_while_paused(&world, &id, command("echo turn")).await;
+async fn a_slot_that_is_freed_during_a_pause_resumes_the_sandbox() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
+    let turn = turn_while_paused(&harness, &id, command("echo turn")).await;
     assert_eq!(turn.unwrap().stdout, "turn\n");
-    assert_eq!(world.state(&id).await, Some(api::SandboxState::Running));
-    // Who forbids it is told what is in the way, and the place is free again.
+    assert_eq!(harness.state(&id).await, Some(api::SandboxState::Running));
+    // A command that forbids the resume is refused, and the slot is free again.
     let forbids = api::ExecuteRequest { auto_resume: false, ..command("true") };
-    let turn = turn_while_paused(&world, &id, forbids).await;
+    let turn = turn_while_paused(&harness, &id, forbids).await;
     assert!(matches!(turn, Err(EngineError::Refused(rules::Refusal::InvalidState { .. }))), "{turn:?}");
-    assert_eq!(world.state(&id).await, Some(api::SandboxState::Paused));
-    assert_eq!(world.output(&id, "echo free").await, "free\n");
-    // Nobody is resumed for who went away.
+    assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
+    assert_eq!(harness.output(&id, "echo free").await, "free\n");
+    // The sandbox is not resumed for a caller that is gone.
     let short = api::ExecuteRequest { timeout_ms: 1500, ..command("true") };
-    let turn = turn_while_paused(&world, &id, short).await;
+    let turn = turn_while_paused(&harness, &id, short).await;
     assert!(matches!(turn, Err(EngineError::NeverStarted(_))), "{turn:?}");
     settle().await;
-    assert_eq!(world.state(&id).await, Some(api::SandboxState::Paused));
-    assert_eq!(world.output(&id, "echo free").await, "free\n");
-    world.is_clean().await;
+    assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
+    assert_eq!(harness.output(&id, "echo free").await, "free\n");
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_comes_after_the_processes_were_lost_starts_them_again() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
-    world.output(&id, "echo kept > file").await;
-    let running = world.run(&id, "sleep 200");
+async fn a_slot_that_is_freed_after_a_process_loss_starts_the_sandbox() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
+    harness.output(&id, "echo kept > file").await;
+    let running = harness.run(&id, "sleep 200");
     let crashing = async {
         pass(SECOND).await;
-        world.driver.crash(&id);
+        harness.driver.crash(&id);
     };
-    let (running, waiting, ()) = tokio::join!(running, world.run(&id, "cat file"), crashing);
+    let (running, waiting, ()) = tokio::join!(running, harness.run(&id, "cat file"), crashing);
     assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
     assert_eq!(waiting.unwrap().stdout, "kept\n");
-    world.is_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_for_which_there_is_no_room_says_so_and_the_next_is_tried() {
+async fn a_queued_command_without_capacity_is_refused_and_the_next_is_tried() {
     let room = rules::Capacity { cpu: 2, memory_mb: 65_536, disk_mb: 65_536 };
-    let world = World::new(EngineSettings { capacity: room, ..one_and_two() }).await;
-    let id = world.create().await;
-    let running = world.engine.execute("test", &id, command("sleep 200")).await.unwrap();
+    let harness = Harness::new(EngineSettings { capacity: room, ..one_and_two() }).await;
+    let id = harness.create().await;
+    let running = harness.engine.sandbox("test", &id).execute(command("sleep 200")).await.unwrap();
     let taking = async {
         pass(SECOND).await;
-        world.engine.pause("test", &id).await.unwrap();
-        let other = world.create().await;
+        harness.engine.sandbox("test", &id).pause().await.unwrap();
+        let other = harness.create().await;
         drop(running);
         other
     };
-    let (first, second, other) = tokio::join!(world.run(&id, "true"), world.run(&id, "true"), taking);
+    let (first, second, other) = tokio::join!(harness.run(&id, "true"), harness.run(&id, "true"), taking);
     for turn in [first, second] {
         assert!(matches!(turn, Err(EngineError::NoCapacity(_))), "{turn:?}");
     }
-    assert_eq!(world.engine.facts().counts.refused_capacity, 2);
-    world.engine.pause("test", &other).await.unwrap();
-    assert_eq!(world.output(&id, "echo room").await, "room\n");
-    world.is_clean().await;
+    assert_eq!(harness.engine.metrics().counts.refused_capacity, 2);
+    harness.engine.sandbox("test", &other).pause().await.unwrap();
+    assert_eq!(harness.output(&id, "echo room").await, "room\n");
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_nobody_and_says_what_it_is() {
-    let world = World::new(one_and_two()).await;
-    let id = world.create().await;
-    let execution = world.engine.execute("test", &id, command("sleep 200")).await.unwrap();
+async fn a_shutdown_does_not_wait_for_commands() {
+    let harness = Harness::new(one_and_two()).await;
+    let id = harness.create().await;
+    let execution = harness.engine.sandbox("test", &id).execute(command("sleep 200")).await.unwrap();
     let stopping = async {
         settle().await;
         let begin = tokio::time::Instant::now();
-        world.engine.shutdown().await;
+        harness.engine.shutdown().await;
         begin.elapsed()
     };
-    let (waiting, took) = tokio::join!(world.run(&id, "true"), stopping);
+    let (waiting, took) = tokio::join!(harness.run(&id, "true"), stopping);
     assert!(took < Duration::from_secs(5), "it took {took:?}");
     assert!(matches!(waiting, Err(EngineError::Stopping)), "{waiting:?}");
-    // A sandbox that lives on is not "not found".
-    let error = world.engine.get("test", &id).await.unwrap_err();
+    // A sandbox that keeps running is not "not found".
+    let error = harness.engine.sandbox("test", &id).status().await.unwrap_err();
     assert!(matches!(error, EngineError::Stopping), "{error:?}");
-    assert_eq!(world.driver.traces().len(), 1);
+    assert_eq!(harness.driver.traces().len(), 1);
     drop(execution);
 }

@@ -1,78 +1,78 @@
-//! What goes from the store when its time is over, and what the engine says of itself.
+//! Retention of terminated sandboxes and idempotency records, and metrics.
 
 use api::SandboxState;
 use engine::{EngineError, EngineSettings};
 use rules::{Capacity, Usage};
 use store::{Filter, Page, Store};
 
-use crate::world::{
-    DAY, HOUR, MINUTE, SECOND, SIZE, World, command, config, pass, settings, settle, with_pool,
+use crate::harness::{
+    DAY, HOUR, Harness, MINUTE, SECOND, SIZE, command, config, pass, settings, settle, with_pool,
 };
 
-async fn listed(world: &World) -> u64 {
+async fn listed(harness: &Harness) -> u64 {
     let filter = Filter { account: "test".to_owned(), ..Filter::default() };
-    world.store.list(&filter, Page { limit: 10, offset: 0 }).await.unwrap().total
+    harness.store.list(&filter, Page { limit: 10, offset: 0 }).await.unwrap().total
 }
 
 #[tokio::test(start_paused = true)]
-async fn terminated_sandboxes_and_their_events_go_after_their_retention() {
-    let world = World::new(EngineSettings { terminated_retention_ms: 3 * DAY, ..settings() }).await;
-    let (living, first) = (world.create().await, world.create().await);
-    world.engine.terminate("test", &first, "request").await.unwrap();
+async fn terminated_sandboxes_and_their_events_are_deleted_after_their_retention() {
+    let harness = Harness::new(EngineSettings { terminated_retention_ms: 3 * DAY, ..settings() }).await;
+    let (living, first) = (harness.create().await, harness.create().await);
+    harness.engine.sandbox("test", &first).terminate("request").await.unwrap();
     pass(DAY).await;
-    let second = world.create().await;
-    world.engine.terminate("test", &second, "request").await.unwrap();
+    let second = harness.create().await;
+    harness.engine.sandbox("test", &second).terminate("request").await.unwrap();
     pass(2 * DAY - MINUTE).await;
-    assert_eq!(listed(&world).await, 3);
-    assert_eq!(world.ended(&first).await.1, "request");
+    assert_eq!(listed(&harness).await, 3);
+    assert_eq!(harness.ended(&first).await.1, "request");
     pass(15 * MINUTE).await;
-    assert_eq!(listed(&world).await, 2);
-    assert_eq!(world.kinds(&first).await, Vec::<String>::new());
-    let error = world.engine.get("test", &first).await.unwrap_err();
+    assert_eq!(listed(&harness).await, 2);
+    assert_eq!(harness.kinds(&first).await, Vec::<String>::new());
+    let error = harness.engine.sandbox("test", &first).status().await.unwrap_err();
     assert!(matches!(error, EngineError::NotFound { terminated: None }), "{error:?}");
     pass(DAY).await;
-    // However old, what lives stays, with its events.
-    assert_eq!((listed(&world).await, world.engine.facts().counts.purged_sandboxes), (1, 2));
-    assert_eq!(world.kinds(&living).await, ["sandbox.created", "sandbox.started"]);
-    world.is_clean().await;
-    world.engine.shutdown().await;
+    // Live sandboxes and their events stay, whatever their age.
+    assert_eq!((listed(&harness).await, harness.engine.metrics().counts.purged_sandboxes), (1, 2));
+    assert_eq!(harness.kinds(&living).await, ["sandbox.created", "sandbox.started"]);
+    harness.assert_clean().await;
+    harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn retention_zero_keeps_them_for_ever_and_a_start_looks_at_once() {
-    let world = World::new(settings()).await;
-    let id = world.create().await;
-    world.engine.terminate("test", &id, "request").await.unwrap();
+async fn a_retention_of_zero_keeps_them_and_a_start_purges() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
     pass(3 * DAY).await;
-    assert_eq!(listed(&world).await, 1);
+    assert_eq!(listed(&harness).await, 1);
     let kept = EngineSettings { terminated_retention_ms: 2 * DAY, ..settings() };
-    let next = World::over(world.driver.clone(), world.store.clone(), kept, world.clock.now()).await;
+    let next = Harness::over(harness.driver.clone(), harness.store.clone(), kept, harness.clock.now()).await;
     settle().await;
     assert_eq!(listed(&next).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn kept_answers_go_when_their_time_is_over() {
-    let world = World::new(settings()).await;
+async fn expired_idempotency_records_are_deleted() {
+    let harness = Harness::new(settings()).await;
     let answer = store::Remembered {
-        created_at: world.clock.now(),
-        expires_at: world.clock.now().after(DAY),
+        created_at: harness.clock.now(),
+        expires_at: harness.clock.now().after(DAY),
         ..store::conformance::answer(1)
     };
-    world.store.commit(store::Batch::new().remember(answer.clone())).await.unwrap();
+    harness.store.commit(store::Batch::new().remember(answer.clone())).await.unwrap();
     let kept =
-        async || world.store.remembered("acme", &answer.endpoint, &answer.key).await.unwrap().is_some();
+        async || harness.store.remembered("acme", &answer.endpoint, &answer.key).await.unwrap().is_some();
     pass(DAY - MINUTE).await;
     assert!(kept().await);
     pass(15 * MINUTE).await;
     assert!(!kept().await);
-    assert_eq!(world.engine.facts().counts.purged_answers, 1);
+    assert_eq!(harness.engine.metrics().counts.purged_answers, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn facts_say_what_there_is_and_what_happened() {
+async fn metrics_report_current_numbers_and_totals() {
     let capacity = Capacity { cpu: 10, memory_mb: 65_536, disk_mb: 655_360 };
-    let world = World::new(EngineSettings {
+    let harness = Harness::new(EngineSettings {
         capacity,
         concurrent_executions: 1,
         execution_queue: 1,
@@ -81,19 +81,19 @@ async fn facts_say_what_there_is_and_what_happened() {
     })
     .await;
     pass(SECOND).await;
-    let first = world.create().await;
+    let first = harness.create().await;
     let larger = api::Resources { disk_mb: 6000, ..SIZE };
-    let second = world.create_with(api::SandboxConfig { resources: larger, ..config() }).await.unwrap();
+    let second = harness.create_with(api::SandboxConfig { resources: larger, ..config() }).await.unwrap();
     let idle = api::SandboxConfig { idle_timeout_ms: MINUTE, ..config() };
-    let third = world.create_with(idle).await.unwrap();
+    let third = harness.create_with(idle).await.unwrap();
     pass(SECOND).await;
-    let running = world.engine.execute("test", &first, command("sleep 100")).await.unwrap();
-    let waiting = world.run(&first, "true");
+    let running = harness.engine.sandbox("test", &first).execute(command("sleep 100")).await.unwrap();
+    let waiting = harness.run(&first, "true");
     let looking = async {
         settle().await;
-        let refused = world.run(&first, "true").await;
+        let refused = harness.run(&first, "true").await;
         assert!(matches!(refused, Err(EngineError::TooManyExecutions(_))), "{refused:?}");
-        let facts = world.engine.facts();
+        let facts = harness.engine.metrics();
         assert_eq!((facts.executions_running, facts.executions_waiting), (1, 1));
         drop(running);
     };
@@ -101,19 +101,19 @@ async fn facts_say_what_there_is_and_what_happened() {
     waited.unwrap();
     settle().await;
     pass(HOUR).await;
-    assert_eq!(world.state(&third).await, Some(SandboxState::Paused));
-    world.engine.resume("test", &third).await.unwrap();
-    world.engine.pause("test", &third).await.unwrap();
-    world.driver.crash(&second);
+    assert_eq!(harness.state(&third).await, Some(SandboxState::Paused));
+    harness.engine.sandbox("test", &third).resume().await.unwrap();
+    harness.engine.sandbox("test", &third).pause().await.unwrap();
+    harness.driver.crash(&second);
     settle().await;
     let huge = api::Resources { cpu: 12, ..SIZE };
-    world.create_with(api::SandboxConfig { resources: huge, ..config() }).await.unwrap_err();
-    world.driver.fail_next(driver::fake::Verb::Limit, driver::fake::Fault::Before);
+    harness.create_with(api::SandboxConfig { resources: huge, ..config() }).await.unwrap_err();
+    harness.driver.fail_next(driver::fake::DriverOp::Limit, driver::fake::Fault::Before);
     let wide = api::Resources { cpu: 4, ..SIZE };
-    world.create_with(api::SandboxConfig { resources: wide, ..config() }).await.unwrap_err();
+    harness.create_with(api::SandboxConfig { resources: wide, ..config() }).await.unwrap_err();
     pass(SECOND).await;
 
-    let facts = world.engine.facts();
+    let facts = harness.engine.metrics();
     assert_eq!((facts.creating, facts.running, facts.paused), (0, 1, 2));
     assert_eq!((facts.executions_running, facts.executions_waiting), (0, 0));
     assert_eq!((facts.pool[0].ready, facts.pool[0].target, facts.capacity), (1, 1, capacity));
@@ -134,14 +134,14 @@ async fn facts_say_what_there_is_and_what_happened() {
     };
     assert_eq!(facts.counts, counts);
 
-    world.engine.terminate("test", &first, "request").await.unwrap();
+    harness.engine.sandbox("test", &first).terminate("request").await.unwrap();
     pass(DAY + MINUTE).await;
-    let facts = world.engine.facts();
+    let facts = harness.engine.metrics();
     assert_eq!((facts.running, facts.paused), (0, 0));
     assert_eq!((facts.counts.terminated_on_request, facts.counts.terminated_expired), (1, 2));
     let short = api::SandboxConfig { timeout_ms: MINUTE, ..config() };
-    world.create_with(short).await.unwrap();
+    harness.create_with(short).await.unwrap();
     pass(2 * MINUTE).await;
-    assert_eq!(world.engine.facts().counts.terminated_timeout, 1);
-    world.engine.shutdown().await;
+    assert_eq!(harness.engine.metrics().counts.terminated_timeout, 1);
+    harness.engine.shutdown().await;
 }

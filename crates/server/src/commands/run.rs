@@ -178,7 +178,7 @@ fn remove_if_there(path: &Path) -> std::io::Result<()> {
 }
 
 async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Result<ExitCode> {
-    let mut execution = engine.execute(ACCOUNT, id, request).await?;
+    let mut execution = engine.sandbox(ACCOUNT, id).execute(request).await?;
     let finished = match pass_on_output(&mut execution).await {
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::from(NO_READER)),
         finished => finished?,

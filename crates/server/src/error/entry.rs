@@ -1,7 +1,7 @@
 //! What is told of a request that came not through a port.
 
 use api::ErrorCode;
-use engine::{EngineError, LinkError, RefusalKind};
+use engine::EngineError;
 
 use super::ApiError;
 use super::operations::{During, of_engine};
@@ -10,16 +10,17 @@ use super::ports::{crowded, nobody};
 /// Whoever asks may be a stranger, and is told nothing of the sandbox but this.
 pub fn of_entry(error: EngineError, port: u16) -> ApiError {
     match error {
-        EngineError::Agent(LinkError::Refused { kind: RefusalKind::Connect, .. }) => ApiError::new(
+        EngineError::PortUnreachable { .. } => ApiError::new(
             ErrorCode::PortUnreachable,
             format!(
                 "nothing listens on port {port} in the sandbox; start the program, on 127.0.0.1 or on all addresses"
             ),
         ),
-        EngineError::Agent(LinkError::Refused { kind: RefusalKind::TooMany, .. }) => {
-            crowded("the sandbox has too much under way at once; try again")
-        }
-        EngineError::Agent(_) | EngineError::Driver(_) => {
+        EngineError::AgentBusy { .. } => crowded("the sandbox has too much under way at once; try again"),
+        EngineError::Agent(_)
+        | EngineError::AgentTooOld
+        | EngineError::Backend(_)
+        | EngineError::HostExhausted { .. } => {
             ApiError::new(ErrorCode::PortUnreachable, "the sandbox does not answer").with_cause(error)
         }
         EngineError::NotFound { .. }

@@ -2,7 +2,7 @@
 
 use api::ErrorCode;
 use axum::http::StatusCode;
-use engine::{FileErrorKind, FileFault, LinkError, RefusalKind};
+use engine::{FileError, FileErrorKind};
 
 use super::ApiError;
 
@@ -10,8 +10,8 @@ use super::ApiError;
 const PLACE_RETRY_S: u64 = 1;
 
 /// What the sandbox said.
-pub fn of_file(fault: FileFault) -> ApiError {
-    let FileFault { kind, message } = fault;
+pub fn of_file(fault: FileError) -> ApiError {
+    let FileError { kind, message } = fault;
     let code = match kind {
         FileErrorKind::NotFound => ErrorCode::FileNotFound,
         FileErrorKind::Exists => ErrorCode::FileExists,
@@ -30,21 +30,14 @@ pub fn of_file(fault: FileFault) -> ApiError {
     ApiError::new(code, message)
 }
 
-/// Why the agent did not do it.
-pub fn of_agent(error: LinkError) -> ApiError {
-    match error {
-        LinkError::Refused { kind: RefusalKind::TooMany, message } => {
-            ApiError::new(ErrorCode::RateLimited, message).retry_after(PLACE_RETRY_S)
-        }
-        LinkError::TooOld => {
-            let message = "the sandbox was started by an earlier version of the service, whose sandboxes have no operations \
-                           on files; a new sandbox has them";
-            ApiError::new(ErrorCode::InvalidState, message)
-        }
-        error => {
-            let message =
-                "the sandbox failed during the operation on its files; whether it was done is not known";
-            ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
-        }
-    }
+/// The sandbox has too many file operations under way.
+pub fn busy(message: String) -> ApiError {
+    ApiError::new(ErrorCode::RateLimited, message).retry_after(PLACE_RETRY_S)
+}
+
+/// The sandbox's agent comes from a version of the service without file operations.
+pub fn agent_too_old() -> ApiError {
+    let message = "the sandbox was started by an earlier version of the service, which has no file operations; create a \
+                   new sandbox";
+    ApiError::new(ErrorCode::InvalidState, message)
 }

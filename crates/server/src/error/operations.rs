@@ -1,7 +1,6 @@
 //! What is told of what the engine did not do.
 
 use api::{ErrorCode, SandboxState, Timestamp};
-use driver::DriverError;
 use engine::EngineError;
 use rules::{Refusal, TimeMs};
 
@@ -41,7 +40,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
         EngineError::NoCapacity(error) => exhausted(error.to_string(), CAPACITY_RETRY_S),
         error @ EngineError::NoSlot(_) => exhausted(error.to_string(), CAPACITY_RETRY_S),
         error @ EngineError::Stopping => exhausted(error.to_string(), STOPPING_RETRY_S),
-        EngineError::Driver(error @ DriverError::Exhausted { what, .. }) => {
+        error @ EngineError::HostExhausted { what, .. } => {
             let message = format!("the host ran out of {what}; try again when other sandboxes have ended");
             exhausted(message, CAPACITY_RETRY_S).with_cause(error)
         }
@@ -51,10 +50,16 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
         EngineError::NoStdin { id } => executions::stdin_closed(&id),
         EngineError::NoTerminal { id } => executions::not_a_terminal(&id),
         EngineError::File(fault) => files::of_file(fault),
-        EngineError::Agent(error) if during == During::Files => files::of_agent(error),
-        error @ (EngineError::Agent(_) | EngineError::Driver(_)) => match during {
+        EngineError::AgentBusy { message } if during == During::Files => files::busy(message),
+        EngineError::AgentTooOld if during == During::Files => files::agent_too_old(),
+        error @ (EngineError::Agent(_)
+        | EngineError::AgentBusy { .. }
+        | EngineError::AgentTooOld
+        | EngineError::PortUnreachable { .. }
+        | EngineError::Backend(_)) => match during {
             During::Files => {
-                let message = "the sandbox failed; whether anything was done to its files is not known";
+                let message =
+                    "the sandbox failed during the file operation; whether it was carried out is not known";
                 ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
             }
             During::Execute => {

@@ -15,7 +15,7 @@ fn row(error: EngineError, during: During) -> (u16, &'static str, Option<u64>) {
 
 #[test]
 fn every_fault_of_the_engine_has_its_row() {
-    let driver = || EngineError::Driver(driver::DriverError::failed("start", "secret path"));
+    let driver = || EngineError::backend("start: secret path");
     let refused = EngineError::Refused(Refusal::InvalidState {
         state: api::SandboxState::Paused,
         operation: Operation::Pause,
@@ -34,13 +34,12 @@ fn every_fault_of_the_engine_has_its_row() {
     assert_eq!(row(never, During::Execute), (408, "EXECUTION_TIMEOUT", None));
     assert_eq!(row(EngineError::NoSlot(5), During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
     assert_eq!(row(EngineError::Stopping, During::Execute), (503, "RESOURCE_EXHAUSTED", Some(5)));
-    let full =
-        driver::DriverError::Exhausted { what: "disk", source: std::io::ErrorKind::StorageFull.into() };
-    assert_eq!(row(EngineError::Driver(full), During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
+    let full = EngineError::HostExhausted { what: "disk", source: "no space left".into() };
+    assert_eq!(row(full, During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
     assert_eq!(row(driver(), During::Execute), (502, "EXECUTION_ERROR", None));
     assert_eq!(row(driver(), During::Other), (500, "INTERNAL_ERROR", None));
     assert_eq!(
-        row(EngineError::Agent(engine::LinkError::Closed), During::Execute),
+        row(EngineError::agent("the agent closed the link"), During::Execute),
         (502, "EXECUTION_ERROR", None)
     );
     assert_eq!(row(EngineError::Store(StoreError::Closed), During::Execute), (500, "INTERNAL_ERROR", None));
@@ -52,7 +51,7 @@ fn every_fault_of_the_engine_has_its_row() {
 
 #[test]
 fn every_fault_among_files_has_its_row() {
-    use engine::{FileErrorKind as Kind, FileFault, LinkError, RefusalKind};
+    use engine::{FileError, FileErrorKind as Kind};
     for (kind, expected) in [
         (Kind::NotFound, (404, "FILE_NOT_FOUND", None)),
         (Kind::Exists, (409, "FILE_EXISTS", None)),
@@ -66,14 +65,13 @@ fn every_fault_among_files_has_its_row() {
         (Kind::Interrupted, (400, "INVALID_REQUEST", None)),
         (Kind::Failed, (502, "EXECUTION_ERROR", None)),
     ] {
-        let fault = FileFault { kind, message: "x".to_owned() };
+        let fault = FileError { kind, message: "x".to_owned() };
         assert_eq!(row(EngineError::File(fault), During::Files), expected, "{kind:?}");
     }
-    let refused = |kind| EngineError::Agent(LinkError::Refused { kind, message: "secret".to_owned() });
-    assert_eq!(row(refused(RefusalKind::TooMany), During::Files), (429, "RATE_LIMITED", Some(1)));
-    assert_eq!(row(refused(RefusalKind::Failed), During::Files), (502, "EXECUTION_ERROR", None));
-    assert_eq!(row(EngineError::Agent(LinkError::TooOld), During::Files), (409, "INVALID_STATE", None));
-    assert_eq!(row(EngineError::Agent(LinkError::Closed), During::Files), (502, "EXECUTION_ERROR", None));
+    let busy = EngineError::AgentBusy { message: "too many".to_owned() };
+    assert_eq!(row(busy, During::Files), (429, "RATE_LIMITED", Some(1)));
+    assert_eq!(row(EngineError::AgentTooOld, During::Files), (409, "INVALID_STATE", None));
+    assert_eq!(row(EngineError::agent("secret"), During::Files), (502, "EXECUTION_ERROR", None));
 }
 
 #[test]

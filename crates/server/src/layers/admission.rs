@@ -117,7 +117,7 @@ fn touch(service: &Service, caller: &Caller, method: &Method, sandbox: Option<&s
         return;
     }
     if let Some(id) = sandbox.and_then(|id| id.parse::<SandboxId>().ok()) {
-        service.engine.touch(&caller.account, &id);
+        service.engine.sandbox(&caller.account, &id).touch();
     }
 }
 

@@ -434,10 +434,10 @@ async fn a_refused_request_keeps_its_sandbox_awake_unless_it_only_reads() {
         tokio::time::sleep(Duration::from_secs(40)).await;
         assert_eq!(world.ask(with_key(method, path, n)).await.status, refused);
         tokio::time::sleep(Duration::from_secs(40)).await;
-        let state = engine.get("one", &id).await.unwrap().state();
+        let state = engine.sandbox("one", &id).status().await.unwrap().state();
         let awake = if reads { api::SandboxState::Paused } else { api::SandboxState::Running };
         assert_eq!(state, awake, "{method} {refused}");
-        engine.terminate("one", &id, "test").await.unwrap();
+        engine.sandbox("one", &id).terminate("test").await.unwrap();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::{Engine, Facts};
+use engine::{Engine, MetricsSnapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -64,7 +64,7 @@ impl fmt::Debug for Living {
 
 impl Collector for Living {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let facts = self.0.facts();
+        let facts = self.0.metrics();
         let mut sheet = Sheet(encoder);
         present(&mut sheet, &facts)?;
         capacity(&mut sheet, &facts)?;
@@ -73,7 +73,7 @@ impl Collector for Living {
     }
 }
 
-fn present(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
+fn present(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
     sheet.gauges(
         "sandboxes",
         "Sandboxes by state; terminated ones are not counted",
@@ -96,7 +96,7 @@ fn present(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
     sheet.gauges("pool_target", "Sandboxes that shall be made ahead", &target)
 }
 
-fn capacity(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
+fn capacity(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
     let (all, used) = (&facts.capacity, &facts.usage);
     sheet.gauge("capacity_vcpus", "Processors that may be given away", all.cpu)?;
     sheet.gauge("used_vcpus", "Processors given away, to the pool too", used.cpu)?;
@@ -107,7 +107,7 @@ fn capacity(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
     sheet.gauge("used_disk_bytes", "Disk given away, to the pool too", bytes(used.disk_mb))
 }
 
-fn network(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
+fn network(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
     let refused: Vec<Labelled<'_>> =
         facts.network_refusals.iter().map(|(reason, count)| ("reason", *reason, *count)).collect();
     sheet.counters("network_refusals", "What the network refused to sandboxes, by reason", &refused)?;
@@ -124,7 +124,7 @@ fn network(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
     )
 }
 
-fn since_the_start(sheet: &mut Sheet<'_>, facts: &Facts) -> fmt::Result {
+fn since_the_start(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
     let counts = &facts.counts;
     sheet.counters(
         "created",

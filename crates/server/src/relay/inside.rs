@@ -14,7 +14,7 @@ use std::time::Duration;
 use api::SandboxId;
 use axum::body::Body;
 use bytes::{Buf, Bytes};
-use engine::{Engine, Exposure, LinkError, Permit, Tunnel};
+use engine::{Engine, EngineError, Exposure, Permit, Tunnel};
 use hyper::client::conn::http1::Connection;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,7 +29,7 @@ const WRITE_BYTES: usize = 64 * 1024;
 /// All that may come before an answer's head is complete, whatever it is: interim answers without end, say.
 const HEAD_BYTES: usize = 512 * 1024;
 
-type Task<T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send>>;
+type Task<T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send>>;
 
 /// What drives both ways of it.
 pub type Driver = Connection<TokioIo<Inside>, Body>;
@@ -222,7 +222,7 @@ impl AsyncWrite for Inside {
         let (count, tunnel) = (some.len(), Arc::clone(&self.tunnel));
         self.counted.went_in(count);
         if let Some((engine, id)) = &self.rouse {
-            engine.rouse(id);
+            engine.wake_if_paused(id);
         }
         self.writing = Some(Box::pin(async move { tunnel.write_all(&some).await }));
         // Begun at once; what is left of it the next call waits for.

@@ -92,7 +92,7 @@ pub async fn of_sandbox(
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = read::sandbox_id(request.uri())?;
-    let found = service.engine.get(&caller.account, &id).await;
+    let found = service.engine.sandbox(&caller.account, &id).status().await;
     found.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     let query = reader::events(request.uri().query())?;
     answer(service, caller, request_id, request.headers(), query, Some(id.clone()), Some(id)).await

@@ -105,13 +105,13 @@ struct Order {
 impl Order {
     fn read(&self, body: &Bytes) -> Result<Ask, ApiError> {
         let read = reader::ask(body, &self.service.execute_rules);
-        Ok(read.inspect_err(|_| self.service.engine.touch(&self.account, &self.id))?)
+        Ok(read.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())?)
     }
 
     async fn start(&self, mut request: ExecuteRequest) -> Result<Execution, ApiError> {
         request.run_id.clone_from(&self.run_id);
         let engine = &self.service.engine;
-        engine.execute(&self.account, &self.id, request).await.map_err(|error| self.fault(error))
+        engine.sandbox(&self.account, &self.id).execute(request).await.map_err(|error| self.fault(error))
     }
 
     async fn run(self, body: Bytes) -> Result<Answer, ApiError> {

@@ -55,7 +55,7 @@ impl Asked {
     async fn new(service: Arc<Service>, caller: &Caller, uri: &Uri) -> Result<Self, ApiError> {
         let id = sandbox_id(uri)?;
         let account = Arc::clone(&caller.account);
-        service.engine.get(&account, &id).await.map_err(|error| fault(error, &id))?;
+        service.engine.sandbox(&account, &id).status().await.map_err(|error| fault(error, &id))?;
         let named = segment(uri, 5);
         // What is no id is the name of no execution.
         let execution = named.parse().map_err(|_| no_execution(&named))?;
@@ -64,7 +64,7 @@ impl Asked {
 
     /// How the execution is, which says as well that there is one.
     async fn status(&self) -> Result<ExecutionStatus, ApiError> {
-        let found = self.service.engine.execution(&self.account, &self.id, &self.execution).await;
+        let found = self.service.engine.sandbox(&self.account, &self.id).execution(&self.execution).await;
         found.map_err(|error| self.fault(error))
     }
 
@@ -74,7 +74,7 @@ impl Asked {
 
     /// A request that names a sandbox and is refused before the engine hears of it keeps it awake all the same (decision 4).
     fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
-        result.inspect_err(|_| self.service.engine.touch(&self.account, &self.id))
+        result.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())
     }
 }
 

@@ -24,7 +24,7 @@ use api::{RunId, SandboxId};
 use axum::Router;
 use axum::http::{HeaderMap, Uri};
 use axum::routing::{get, post};
-use engine::{EngineError, FileOrder, FileWork};
+use engine::{EngineError, FileOp, FileOperation};
 use reader::FileQuery;
 
 use super::read::{run_id, sandbox_id};
@@ -63,7 +63,8 @@ impl Asked {
         let account = Arc::clone(&caller.account);
         service
             .engine
-            .get(&account, &id)
+            .sandbox(&account, &id)
+            .status()
             .await
             .map_err(|error| of_engine(error, Some(id.as_str()), During::Files))?;
         let query = reader::file_query(uri.query())?;
@@ -85,15 +86,15 @@ impl Asked {
     /// Begins what the query, as `order` reads it, asks for.
     async fn begin(
         &self,
-        order: impl FnOnce(&FileQuery) -> Result<FileOrder, reader::Refusal>,
-    ) -> Result<FileWork, ApiError> {
+        order: impl FnOnce(&FileQuery) -> Result<FileOp, reader::Refusal>,
+    ) -> Result<FileOperation, ApiError> {
         let order = order(&self.query)?;
         self.begin_as(&order).await
     }
 
-    async fn begin_as(&self, order: &FileOrder) -> Result<FileWork, ApiError> {
+    async fn begin_as(&self, order: &FileOp) -> Result<FileOperation, ApiError> {
         let auto_resume = self.query.flag("autoResume", true)?;
-        let begun = self.service.engine.file(&self.account, &self.id, auto_resume, order).await;
+        let begun = self.service.engine.sandbox(&self.account, &self.id).file_op(auto_resume, order).await;
         begun.map_err(|error| self.fault(error))
     }
 
@@ -108,6 +109,6 @@ impl Asked {
 
     /// A request that names a sandbox and is refused before the engine hears of it keeps it awake all the same (decision 4).
     fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
-        result.inspect_err(|_| self.service.engine.touch(&self.account, &self.id))
+        result.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())
     }
 }

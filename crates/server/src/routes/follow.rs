@@ -173,7 +173,7 @@ impl Following {
     async fn look(&mut self) {
         self.look_at = None;
         let Some(id) = &self.begin.ends_with else { return };
-        let found = self.service.engine.get(&self.begin.filter.account, id).await;
+        let found = self.service.engine.sandbox(&self.begin.filter.account, id).status().await;
         if matches!(found, Err(EngineError::NotFound { .. })) {
             self.stage = Stage::Last;
         }

@@ -28,7 +28,7 @@ pub async fn get(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = read::sandbox_id(&uri)?;
-    let status = service.engine.get(&caller.account, &id).await;
+    let status = service.engine.sandbox(&caller.account, &id).status().await;
     let status = status.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     view::ok(&view::sandbox(&status.record))
 }

@@ -40,7 +40,7 @@ impl<'a> Named<'a> {
         let id = read::sandbox_id(&parts.uri)?;
         let endpoint = format!("{} /v1/sandboxes/{id}/{what}", parts.method);
         let named = Self { service, caller, parts, id, endpoint };
-        match service.engine.get(&caller.account, &named.id).await {
+        match service.engine.sandbox(&caller.account, &named.id).status().await {
             Ok(_) => Ok(named),
             Err(EngineError::NotFound { terminated: Some(_) }) if named.was_answered().await? => Ok(named),
             Err(error) => Err(of_engine(error, Some(named.id.as_str()), during)),
@@ -69,13 +69,13 @@ impl<'a> Named<'a> {
         loop {
             match tokio::time::timeout(AWAKE, &mut reading).await {
                 Ok(read) => return self.counted(read),
-                Err(_) => self.service.engine.touch(&self.caller.account, &self.id),
+                Err(_) => self.service.engine.sandbox(&self.caller.account, &self.id).touch(),
             }
         }
     }
 
     /// The engine counts as activity what reaches it, and this what does not.
     fn counted<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
-        result.inspect_err(|_| self.service.engine.touch(&self.caller.account, &self.id))
+        result.inspect_err(|_| self.service.engine.sandbox(&self.caller.account, &self.id).touch())
     }
 }

@@ -38,7 +38,7 @@ pub async fn get(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = read::sandbox_id(&uri)?;
-    let network = service.engine.network(&caller.account, &id).await;
+    let network = service.engine.sandbox(&caller.account, &id).network().await;
     let (policy, usage) = network.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     view::ok(&NetworkView {
         egress: policy.egress,
@@ -95,8 +95,9 @@ async fn carry_out(
     body: &Bytes,
 ) -> Result<Answer, ApiError> {
     let engine = &service.engine;
-    let change = reader::network(body, &service.config_rules).inspect_err(|_| engine.touch(account, id))?;
-    let changed = engine.change_network(account, id, change).await;
+    let change =
+        reader::network(body, &service.config_rules).inspect_err(|_| engine.sandbox(account, id).touch())?;
+    let changed = engine.sandbox(account, id).change_network(change).await;
     let status = changed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     Ok(Answer::new(StatusCode::OK, view::json(&view::sandbox(&status.record))?))
 }

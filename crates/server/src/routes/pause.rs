@@ -31,7 +31,7 @@ pub async fn pause(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = read::sandbox_id(&uri)?;
-    let paused = service.engine.pause(&caller.account, &id).await;
+    let paused = service.engine.sandbox(&caller.account, &id).pause().await;
     let paused = paused.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     view::ok(&PauseResult {
         id: paused.id,

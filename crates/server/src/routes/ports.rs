@@ -31,9 +31,9 @@ async fn named(service: &Service, account: &str, uri: &Uri) -> Result<(api::Sand
     match text.parse::<u16>().ok().filter(|port| *port != 0 && port.to_string() == text) {
         Some(port) => Ok((id, port)),
         None => {
-            let found = service.engine.get(account, &id).await;
+            let found = service.engine.sandbox(account, &id).status().await;
             found.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-            service.engine.touch(account, &id);
+            service.engine.sandbox(account, &id).touch();
             Err(port_not_found(format!("port {} is not exposed", rules::shown(&text)), id.as_str()))
         }
     }

@@ -54,7 +54,7 @@ pub async fn post(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let named = Named::find(&service, &caller, &parts, "events", During::Other).await?;
-    service.engine.touch(&caller.account, &named.id);
+    service.engine.sandbox(&caller.account, &named.id).touch();
     let key = named.key()?;
     let body = named.body(body, BODY_MAX).await?;
     let (id, endpoint) = (named.id, named.endpoint);

@@ -31,7 +31,7 @@ pub async fn resume(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = read::sandbox_id(&uri)?;
-    let resumed = service.engine.resume(&caller.account, &id).await;
+    let resumed = service.engine.sandbox(&caller.account, &id).resume().await;
     let resumed = resumed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     view::ok(&ResumeResult {
         id: resumed.id,

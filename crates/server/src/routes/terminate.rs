@@ -33,7 +33,7 @@ pub async fn terminate(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = read::sandbox_id(&uri)?;
-    let terminated = service.engine.terminate(&caller.account, &id, REASON).await;
+    let terminated = service.engine.sandbox(&caller.account, &id).terminate(REASON).await;
     let terminated = terminated.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     view::ok(&TerminateResult {
         id: terminated.id,

@@ -1,4 +1,4 @@
-//! A network of memory. Each step can be made to fail, and the daemon to die before it or after.
+//! An in-memory network. Each step can be made to fail, and the daemon can be made to crash before or after it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::{EgressPolicy, SandboxId};
 use async_trait::async_trait;
-use driver::fake::{FakeDriver, Fault, Verb};
+use driver::fake::{DriverOp, FakeDriver, Fault};
 use net::{Guest, NetError, Network, Usage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +17,10 @@ pub enum Step {
     Unplug,
 }
 
-/// A call, and the last verb of the driver before it that was for the same sandbox.
-pub type Call = (Step, Option<Verb>);
+/// A call, and the last operation of the driver for the same sandbox before it.
+pub type Call = (Step, Option<DriverOp>);
 
-/// Clones are the same network.
+/// Clones share one network.
 #[derive(Clone, Default)]
 pub struct FakeNetwork {
     driver: FakeDriver,
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl FakeNetwork {
-    /// One beside a driver, which dies with it.
+    /// A network that crashes together with a driver.
     pub fn beside(driver: &FakeDriver) -> Self {
         Self { driver: driver.clone(), state: Arc::default() }
     }
@@ -53,12 +53,12 @@ impl FakeNetwork {
         self.state().faults.push_back((step, fault));
     }
 
-    /// So many steps are answered; in the next the daemon dies.
-    pub fn answer_only(&self, steps: usize, next: Fault) {
+    /// Makes the daemon crash after `steps` steps.
+    pub fn crash_after(&self, steps: usize, next: Fault) {
         self.state().last = Some((steps, next));
     }
 
-    pub fn answer_all(&self) {
+    pub fn stop_crashing(&self) {
         let mut state = self.state();
         (state.last, state.dead) = (None, false);
     }
@@ -83,7 +83,7 @@ impl FakeNetwork {
         self.state().violations.clone()
     }
 
-    /// Notes the step and does it, unless it is to fail. `None`: nobody will hear of it any more.
+    /// Records the step and carries it out, unless it is to fail. `None` after the crash.
     fn step(
         &self,
         step: Step,
@@ -92,7 +92,10 @@ impl FakeNetwork {
     ) -> Option<Result<(), NetError>> {
         let before = guest.and_then(|guest| {
             let calls = self.driver.log().into_iter().rev();
-            calls.filter(|(_, id)| *id == guest.id).map(|(verb, _)| verb).find(|verb| *verb != Verb::Inspect)
+            calls
+                .filter(|(_, id)| *id == guest.id)
+                .map(|(verb, _)| verb)
+                .find(|verb| *verb != DriverOp::Inspect)
         });
         let mut state = self.state();
         if state.dead {
@@ -109,7 +112,7 @@ impl FakeNetwork {
                 work(&mut state);
             }
             state.dead = true;
-            self.driver.answer_only(0, Fault::Before);
+            self.driver.crash_after(0, Fault::Before);
             return None;
         }
         let fault = state.faults.iter().position(|(faulty, _)| *faulty == step);
@@ -117,7 +120,7 @@ impl FakeNetwork {
         if fault != Some(Fault::Before) {
             work(&mut state);
         }
-        Some(if fault.is_some() { Err(NetError::new("step", "a test wants it so")) } else { Ok(()) })
+        Some(if fault.is_some() { Err(NetError::new("step", "made to fail by a test")) } else { Ok(()) })
     }
 }
 
@@ -144,7 +147,7 @@ impl Network for FakeNetwork {
             }
             state.links.insert(guest.id.clone(), guest.slot);
         };
-        // What happens after the end of the daemon comes to nothing: the driver does not answer any more.
+        // Without effect after the crash, because the driver does not answer.
         self.step(Step::Plug, Some(guest), work).unwrap_or(Err(NetError::new("plug", "the daemon is dead")))
     }
 

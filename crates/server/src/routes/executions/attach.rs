@@ -100,14 +100,14 @@ async fn source(
     let (engine, account, id, execution) =
         (&asked.service.engine, &asked.account, &asked.id, &asked.execution);
     if state == ExecutionState::Running {
-        match engine.attach(account, id, execution, from, auto_resume).await {
+        match engine.sandbox(account, id).attach(execution, from, auto_resume).await {
             Ok(attachment) => return Ok(Source::Attached(attachment)),
             // It ended in between.
             Err(EngineError::ExecutionEnded { .. }) => {}
             Err(error) => return Err(asked.fault(error)),
         }
     }
-    let reader = engine.follow(account, id, execution, from).await;
+    let reader = engine.sandbox(account, id).follow(execution, from).await;
     reader.map(Source::Over).map_err(|error| asked.fault(error))
 }
 

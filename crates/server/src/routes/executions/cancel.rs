@@ -39,6 +39,6 @@ pub async fn cancel(
     let asked = Asked::new(service, &caller, &uri).await?;
     let query = asked.touched(reader::execution_query(uri.query()).map_err(ApiError::from))?;
     let engine = &asked.service.engine;
-    let ended = engine.cancel(&asked.account, &asked.id, &asked.execution, query.auto_resume).await;
+    let ended = engine.sandbox(&asked.account, &asked.id).cancel(&asked.execution, query.auto_resume).await;
     view::ok(&shown::view(&asked.id, ended.map_err(|error| asked.fault(error))?))
 }

@@ -36,7 +36,7 @@ pub async fn start(
         auto_resume: request.auto_resume,
         run_id,
     };
-    let started = service.engine.start_detached(account, id, request).await;
+    let started = service.engine.sandbox(account, id).start_detached(request).await;
     let status = started.map_err(|error| fault(error, id))?;
     Ok(Answer::new(StatusCode::CREATED, view::json(&shown::view(id, status))?))
 }

@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
-use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, Followed, OutputReader};
+use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent, OutputReader};
 use futures_util::{FutureExt, stream};
 use rules::{LineSplitter, OutputPosition};
 use serde_json::json;
@@ -145,11 +145,11 @@ impl Following {
         Some(chunk.freeze())
     }
 
-    fn take(&mut self, chunk: &mut BytesMut, followed: Result<Followed, EngineError>) {
+    fn take(&mut self, chunk: &mut BytesMut, followed: Result<OutputEvent, EngineError>) {
         match followed {
-            Ok(Followed::Output { channel, bytes, .. }) => self.unsplit = Some((channel, bytes)),
-            Ok(Followed::Dropped { position }) => self.skip_to(chunk, position),
-            Ok(Followed::Ended(status)) => self.end(chunk, status),
+            Ok(OutputEvent::Output { channel, bytes, .. }) => self.unsplit = Some((channel, bytes)),
+            Ok(OutputEvent::Dropped { position }) => self.skip_to(chunk, position),
+            Ok(OutputEvent::Ended(status)) => self.end(chunk, status),
             Err(EngineError::Stopping) => self.end_with(chunk, &stopping()),
             Err(error) => self.end_with(chunk, &of_engine(error, None, During::Execute)),
         }

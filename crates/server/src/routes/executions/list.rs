@@ -37,7 +37,8 @@ pub async fn list(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = sandbox_id(&uri)?;
-    let all = service.engine.executions(&caller.account, &id).await.map_err(|error| fault(error, &id))?;
+    let all =
+        service.engine.sandbox(&caller.account, &id).executions().await.map_err(|error| fault(error, &id))?;
     let (offset, limit) = reader::page(uri.query())?;
     let total = all.len() as u64;
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);

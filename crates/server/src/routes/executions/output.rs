@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, Followed};
+use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent};
 use reader::Place;
 use rules::OutputPosition;
 
@@ -73,7 +73,7 @@ pub async fn output(
     if !is_stream {
         return view::ok(&whole(&asked, from, &status).await?);
     }
-    let reader = asked.service.engine.follow(&asked.account, &asked.id, &asked.execution, from).await;
+    let reader = asked.service.engine.sandbox(&asked.account, &asked.id).follow(&asked.execution, from).await;
     let reader = reader.map_err(|error| asked.fault(error))?;
     let begin = Begin { reader, from, line_ends: query.line_ends, key_id: caller.key_id, request_id };
     Ok(follow::response(asked.service, begin))
@@ -100,24 +100,24 @@ async fn whole(
     from: OutputPosition,
     status: &ExecutionStatus,
 ) -> Result<ExecutionOutput, ApiError> {
-    let follow = asked.service.engine.follow(&asked.account, &asked.id, &asked.execution, from).await;
+    let follow = asked.service.engine.sandbox(&asked.account, &asked.id).follow(&asked.execution, from).await;
     let mut reader = follow.map_err(|error| asked.fault(error))?;
     let most = asked.service.max_output_bytes.min(MOST_AT_ONCE);
     let (mut stdout, mut stderr, mut dropped, mut next) = (Vec::new(), Vec::new(), false, from);
     // Up to what there was at the beginning: a command may print for ever.
     while !next.covers(status.output) && stdout.len() < most && stderr.len() < most {
         match reader.next().await.map_err(|error: EngineError| asked.fault(error))? {
-            Followed::Output { channel, bytes, position, .. } => {
+            OutputEvent::Output { channel, bytes, position, .. } => {
                 let to = if channel == Channel::Stdout { &mut stdout } else { &mut stderr };
                 to.extend_from_slice(&bytes);
                 next = position;
             }
-            Followed::Dropped { position } => {
+            OutputEvent::Dropped { position } => {
                 (dropped, next) = (true, position);
                 stdout.clear();
                 stderr.clear();
             }
-            Followed::Ended(_) => break,
+            OutputEvent::Ended(_) => break,
         }
     }
     let more = !next.covers(status.output);

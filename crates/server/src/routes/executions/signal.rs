@@ -50,7 +50,8 @@ pub async fn send(
     };
     let (query, signal) = asked.touched(reading.await)?;
     let engine = &asked.service.engine;
-    let sent = engine.signal(&asked.account, &asked.id, &asked.execution, signal, query.auto_resume).await;
+    let sent =
+        engine.sandbox(&asked.account, &asked.id).signal(&asked.execution, signal, query.auto_resume).await;
     sent.map_err(|error| asked.fault(error))?;
     view::ok(&shown::view(&asked.id, asked.status().await?))
 }

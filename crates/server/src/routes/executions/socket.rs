@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::{ErrorCode, ErrorObject, SandboxId, TerminalControl, TerminalNote};
-use engine::{Attachment, EngineError, ExecutionStatus, Followed, Input, OutputReader, TerminalSize};
+use engine::{Attachment, EngineError, ExecutionStatus, Input, OutputEvent, OutputReader, TerminalSize};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use listen::Taken;
@@ -88,7 +88,7 @@ pub async fn converse(taken: Taken, session: Session) {
     };
     let rouse = || {
         if auto_resume {
-            service.engine.rouse(&sandbox);
+            service.engine.wake_if_paused(&sandbox);
         }
     };
     let heard = Mutex::new(Some(Instant::now()));
@@ -193,9 +193,9 @@ async fn telling(
         };
         next = match followed {
             // Without a terminal there would be a second stream.
-            Ok(Followed::Output { bytes, .. }) => Some(Message::Binary(bytes)),
-            Ok(Followed::Dropped { position: at }) => Some(position(at)),
-            Ok(Followed::Ended(status)) => return End::Ended(Box::new(status)),
+            Ok(OutputEvent::Output { bytes, .. }) => Some(Message::Binary(bytes)),
+            Ok(OutputEvent::Dropped { position: at }) => Some(position(at)),
+            Ok(OutputEvent::Ended(status)) => return End::Ended(Box::new(status)),
             Err(error) => return End::Failed(of_engine(error, None, During::Execute)),
         };
     }

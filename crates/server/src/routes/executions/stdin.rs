@@ -49,7 +49,8 @@ pub async fn write(
     let ranges = values(&parts.headers, header::CONTENT_RANGE);
     asked.touched(reader::raw_content(encodings, ranges).map_err(ApiError::from))?;
     let engine = &asked.service.engine;
-    let input = engine.write_stdin(&asked.account, &asked.id, &asked.execution, query.auto_resume).await;
+    let input =
+        engine.sandbox(&asked.account, &asked.id).write_stdin(&asked.execution, query.auto_resume).await;
     let input = input.map_err(|error| asked.fault(error))?;
     let mut bytes_written = 0;
     while let Some(frame) = body.frame().await {

@@ -54,7 +54,7 @@ pub async fn open(
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move {
         let command = reader::terminal(&asked, &shared.execute_rules)
-            .inspect_err(|_| shared.engine.touch(&account, &id))?;
+            .inspect_err(|_| shared.engine.sandbox(&account, &id).touch())?;
         detach::start(&shared, &account, &id, command, run_id).await
     };
     detach::located(service.once.run(&caller, &endpoint, key, body, work).await?).await

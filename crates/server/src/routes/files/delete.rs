@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use engine::FileOrder;
+use engine::FileOp;
 
 use super::{Asked, shown};
 use crate::error::ApiError;
@@ -42,7 +42,7 @@ pub async fn delete(
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, &uri).await?.to("delete").in_run(&headers)?;
     let order = |query: &reader::FileQuery| {
-        Ok(FileOrder::Delete { path: query.path("path")?, recursive: query.flag("recursive", false)? })
+        Ok(FileOp::Delete { path: query.path("path")?, recursive: query.flag("recursive", false)? })
     };
     let begun = asked.begin(order).await;
     let work = asked.touched(begun)?;

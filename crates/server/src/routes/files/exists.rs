@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use engine::{EngineError, FileErrorKind, FileOrder};
+use engine::{EngineError, FileErrorKind, FileOp};
 
 use super::Asked;
 use crate::error::ApiError;
@@ -38,7 +38,7 @@ pub async fn exists(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, &uri).await?;
-    let work = asked.begin(|query| Ok(FileOrder::Stat { path: query.path("path")?, follow: false })).await?;
+    let work = asked.begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: false })).await?;
     let exists = match work.info().await {
         Ok(_) => true,
         Err(EngineError::File(fault))

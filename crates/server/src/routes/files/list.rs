@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use engine::FileOrder;
+use engine::FileOp;
 
 use super::{Asked, shown};
 use crate::error::ApiError;
@@ -41,9 +41,9 @@ pub async fn list(
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, &uri).await?;
     let (offset, limit) = asked.query.page()?;
-    let work = asked.begin(|query| Ok(FileOrder::List { path: query.path("path")?, offset, limit })).await?;
+    let work = asked.begin(|query| Ok(FileOp::List { path: query.path("path")?, offset, limit })).await?;
     let dir = work.paths[0].clone();
-    let listed = work.listed(limit).await.map_err(|error| asked.fault(error))?;
+    let listed = work.into_page(limit).await.map_err(|error| asked.fault(error))?;
     let data =
         listed.entries.iter().map(|(name, info)| shown::entry(&shown::below(&dir, name), info)).collect();
     let pagination = api::Pagination::new(listed.total, limit, offset);

@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use engine::FileOrder;
+use engine::FileOp;
 
 use super::{Asked, shown};
 use crate::error::ApiError;
@@ -43,7 +43,7 @@ pub async fn mkdir(
     let asked = Asked::new(service, &caller, &uri).await?.to("mkdir").in_run(&headers)?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
-        Ok(FileOrder::MakeDir { path, mode, recursive: query.flag("recursive", false)? })
+        Ok(FileOp::MakeDir { path, mode, recursive: query.flag("recursive", false)? })
     };
     let begun = asked.begin(order).await;
     let work = asked.touched(begun)?;

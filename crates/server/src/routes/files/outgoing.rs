@@ -6,19 +6,19 @@ use std::io;
 
 use axum::body::Body;
 use bytes::Bytes;
-use engine::FileWork;
+use engine::FileOperation;
 use futures_util::stream;
 use tokio_util::sync::CancellationToken;
 
 struct Outgoing {
-    work: FileWork,
+    work: FileOperation,
     /// Promised and not sent, where there was a promise.
     left: Option<u64>,
     stopping: CancellationToken,
 }
 
 /// The body of an answer. What was promised is what comes, whatever the sandbox says later.
-pub fn body(work: FileWork, length: Option<u64>, stopping: CancellationToken) -> Body {
+pub fn body(work: FileOperation, length: Option<u64>, stopping: CancellationToken) -> Body {
     let outgoing = Some(Outgoing { work, left: length, stopping });
     Body::from_stream(stream::unfold(outgoing, |outgoing| async move {
         let mut outgoing = outgoing?;

@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
-use engine::{FileOrder, Said};
+use engine::{FileOp, FileResponse};
 
 use super::{Asked, outgoing, shown};
 use crate::error::ApiError;
@@ -39,9 +39,9 @@ pub async fn pack(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, &uri).await?.to("pack").in_run(&headers)?;
-    let mut work = asked.begin(|query| Ok(FileOrder::Pack { path: query.path("path")? })).await?;
-    match work.said().await.map_err(|error| asked.fault(error))? {
-        Said::Packing => {}
+    let mut work = asked.begin(|query| Ok(FileOp::Pack { path: query.path("path")? })).await?;
+    match work.next_response().await.map_err(|error| asked.fault(error))? {
+        FileResponse::Packing => {}
         _ => return Err(ApiError::internal("an errand packed and said something else")),
     }
     asked.tell_archive(api::EventKind::FileRead, &shown::text(&work.paths[0]));

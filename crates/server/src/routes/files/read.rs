@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use engine::{FileInfo, FileOrder, FileRange, FileWork, Said};
+use engine::{FileInfo, FileOp, FileOperation, FileRange, FileResponse};
 use reader::ByteRange;
 
 use super::{Asked, outgoing, shown};
@@ -80,7 +80,7 @@ pub async fn read(
 
 /// A file whose bytes wait.
 struct Found {
-    work: FileWork,
+    work: FileOperation,
     info: FileInfo,
     offset: u64,
     length: Option<u64>,
@@ -92,9 +92,9 @@ async fn open(asked: &Asked, path: &[u8], range: Option<ByteRange>) -> Result<Fo
         Some(ByteRange::From { offset, length }) => FileRange { offset, from_end: false, length },
         Some(ByteRange::Last(bytes)) => FileRange { offset: bytes, from_end: true, length: None },
     };
-    let mut work = asked.begin_as(&FileOrder::Read { path: path.to_vec(), range }).await?;
-    match work.said().await.map_err(|error| asked.fault(error))? {
-        Said::Content { info, offset, length } => Ok(Found { work, info, offset, length }),
+    let mut work = asked.begin_as(&FileOp::Read { path: path.to_vec(), range }).await?;
+    match work.next_response().await.map_err(|error| asked.fault(error))? {
+        FileResponse::Content { info, offset, length } => Ok(Found { work, info, offset, length }),
         _ => Err(ApiError::internal("an errand read a file and said something else")),
     }
 }

@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use engine::FileOrder;
+use engine::FileOp;
 
 use super::{Asked, shown};
 use crate::error::ApiError;
@@ -45,7 +45,7 @@ pub async fn relocate(
     let asked = Asked::new(service, &caller, &uri).await?.to("move").in_run(&headers)?;
     let order = |query: &reader::FileQuery| {
         let (from, to) = (query.path("from")?, query.path("to")?);
-        Ok(FileOrder::Move { from, to, overwrite: query.flag("overwrite", false)? })
+        Ok(FileOp::Move { from, to, overwrite: query.flag("overwrite", false)? })
     };
     let begun = asked.begin(order).await;
     let work = asked.touched(begun)?;

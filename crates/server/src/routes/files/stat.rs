@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use engine::FileOrder;
+use engine::FileOp;
 
 use super::{Asked, shown};
 use crate::error::ApiError;
@@ -40,9 +40,7 @@ pub async fn stat(
 ) -> Result<Response, ApiError> {
     let asked = Asked::new(service, &caller, &uri).await?;
     let work = asked
-        .begin(|query| {
-            Ok(FileOrder::Stat { path: query.path("path")?, follow: query.flag("follow", false)? })
-        })
+        .begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: query.flag("follow", false)? }))
         .await?;
     let path = work.paths[0].clone();
     let info = work.info().await.map_err(|error| asked.fault(error))?;

@@ -46,6 +46,6 @@ impl Asked {
     }
 
     fn note(&self, kind: EventKind, data: serde_json::Value) {
-        self.service.engine.note_event(&self.account, &self.id, self.run.as_ref(), kind, data);
+        self.service.engine.sandbox(&self.account, &self.id).append_event(self.run.as_ref(), kind, data);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use engine::FileOrder;
+use engine::FileOp;
 
 use super::{Asked, shown, upload};
 use crate::error::ApiError;
@@ -45,7 +45,7 @@ pub async fn unpack(
     let (parts, body) = request.into_parts();
     let asked = Asked::new(service, &caller, &parts.uri).await?.to("unpack").in_run(&parts.headers)?;
     asked.touched(upload::check(&parts.headers))?;
-    let begun = asked.begin(|query| Ok(FileOrder::Unpack { path: query.path("path")? })).await;
+    let begun = asked.begin(|query| Ok(FileOp::Unpack { path: query.path("path")? })).await;
     let mut work = asked.touched(begun)?;
     let path = shown::text(&work.paths[0]);
     upload::feed(&asked, &mut work, body).await?;

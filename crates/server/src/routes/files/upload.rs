@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
-use engine::FileWork;
+use engine::FileOperation;
 use http_body_util::BodyExt;
 
 use super::Asked;
@@ -25,7 +25,7 @@ pub fn check(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// Feeds all of it. A sandbox that takes no more says why in what it says next; the rest is then left unread.
-pub async fn feed(asked: &Asked, work: &mut FileWork, mut body: Body) -> Result<(), ApiError> {
+pub async fn feed(asked: &Asked, work: &mut FileOperation, mut body: Body) -> Result<(), ApiError> {
     let mut joined = BytesMut::new();
     loop {
         let next = if joined.is_empty() {
@@ -53,7 +53,7 @@ pub async fn feed(asked: &Asked, work: &mut FileWork, mut body: Body) -> Result<
 }
 
 /// False when it takes no more.
-async fn fed(asked: &Asked, work: &mut FileWork, joined: &mut BytesMut) -> Result<bool, ApiError> {
+async fn fed(asked: &Asked, work: &mut FileOperation, joined: &mut BytesMut) -> Result<bool, ApiError> {
     let more = work.feed(joined).await.map_err(|error| asked.fault(error))?;
     joined.clear();
     Ok(more)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use engine::FileOrder;
+use engine::FileOp;
 
 use super::{Asked, shown, upload};
 use crate::error::ApiError;
@@ -48,7 +48,7 @@ pub async fn write(
     asked.touched(upload::check(&parts.headers))?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
-        Ok(FileOrder::Write { path, mode, parents: query.flag("parents", false)? })
+        Ok(FileOp::Write { path, mode, parents: query.flag("parents", false)? })
     };
     let begun = asked.begin(order).await;
     let mut work = asked.touched(begun)?;

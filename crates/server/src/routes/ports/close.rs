@@ -37,8 +37,8 @@ pub async fn close(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let (id, port) = named(&service, &caller.account, &uri).await?;
-    let run = read::run_id(&headers).inspect_err(|_| service.engine.touch(&caller.account, &id))?;
-    let closed = service.engine.close_port(&caller.account, &id, port, run).await;
+    let run = read::run_id(&headers).inspect_err(|_| service.engine.sandbox(&caller.account, &id).touch())?;
+    let closed = service.engine.sandbox(&caller.account, &id).close_port(port, run).await;
     let closed_at = closed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     view::ok(&PortClosed { port, closed_at: closed_at.into() })
 }

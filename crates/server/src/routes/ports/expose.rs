@@ -65,8 +65,8 @@ async fn carry_out(
     run: Option<RunId>,
 ) -> Result<Answer, ApiError> {
     let engine = &service.engine;
-    let order = reader::expose(body).inspect_err(|_| engine.touch(account, id))?;
-    let exposed = engine.expose(account, id, order, run).await;
+    let order = reader::expose(body).inspect_err(|_| engine.sandbox(account, id).touch())?;
+    let exposed = engine.sandbox(account, id).expose(order, run).await;
     let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     Ok(Answer::new(StatusCode::CREATED, view::json(&service.ports.shown(id, &exposed))?))
 }

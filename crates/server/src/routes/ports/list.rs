@@ -30,7 +30,7 @@ pub async fn list(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = read::sandbox_id(&uri)?;
-    let ports = service.engine.ports(&caller.account, &id).await;
+    let ports = service.engine.sandbox(&caller.account, &id).ports().await;
     let ports = ports.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     view::ok(&PortList { data: ports.iter().map(|port| service.ports.shown(&id, port)).collect() })
 }

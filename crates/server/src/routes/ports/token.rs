@@ -46,8 +46,8 @@ pub async fn token(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let (id, port) = named(&service, &caller.account, &parts.uri).await?;
-    let exposed = service.engine.port(&caller.account, &id, port).await;
-    service.engine.touch(&caller.account, &id);
+    let exposed = service.engine.sandbox(&caller.account, &id).port(port).await;
+    service.engine.sandbox(&caller.account, &id).touch();
     let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     let room = service.room.body(&caller.account, BODY_MAX);
     let body = read::json_body(&parts.headers, body, room).await?;

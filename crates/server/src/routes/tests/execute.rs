@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use driver::fake::Manner;
+use driver::fake::AgentMode;
 use serde_json::json;
 
 use super::world::{IMAGE, World, json_request};
@@ -60,7 +60,7 @@ async fn more_commands_than_places_are_told_to_come_back() {
     let id = world.create().await;
     let sleeping = || world.execute(&id, json!({"command": "sleep 1000", "timeoutMs": 300_000}));
     let full = async {
-        while world.service.engine.facts().executions_running < 3 {
+        while world.service.engine.metrics().executions_running < 3 {
             tokio::task::yield_now().await;
         }
         let refused = world.execute(&id, json!({"command": "true"})).await;
@@ -72,7 +72,7 @@ async fn more_commands_than_places_are_told_to_come_back() {
         () = full => {}
     }
     // Their clients went away, which ends them.
-    while world.service.engine.facts().executions_running > 0 {
+    while world.service.engine.metrics().executions_running > 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!(world.execute(&id, json!({"command": "true"})).await.status, StatusCode::OK);
@@ -81,7 +81,7 @@ async fn more_commands_than_places_are_told_to_come_back() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_answer_is_an_execution_error() {
     let world = World::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
-    world.driver.set_manner(Manner::Deaf);
+    world.driver.set_agent_mode(AgentMode::Deaf);
     let id = world.create().await;
     let failed = world.execute(&id, json!({"command": "true"})).await;
     assert_eq!((failed.status, failed.code()), (StatusCode::BAD_GATEWAY, "EXECUTION_ERROR"));
@@ -103,7 +103,7 @@ async fn a_key_gives_the_answer_of_the_first_run() {
     assert_eq!((&first.text, first.header("idempotency-replayed")), (&again.text, ""));
     assert_eq!(again.header("idempotency-replayed"), "true");
     assert_eq!(ask("echo twice").await.code(), "INVALID_REQUEST");
-    assert_eq!(world.service.engine.facts().counts.executions_started, 1);
+    assert_eq!(world.service.engine.metrics().counts.executions_started, 1);
 }
 
 #[tokio::test(start_paused = true)]

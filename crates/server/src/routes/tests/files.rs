@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use driver::fake::Manner;
+use driver::fake::AgentMode;
 use futures_util::stream;
 use http_body_util::BodyExt;
 use serde_json::json;
@@ -66,18 +66,18 @@ async fn a_body_that_breaks_off_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_goes_wrong_is_an_answer_or_a_body_that_is_cut() {
     for manner in [
-        Manner::Deaf,
-        Manner::Garbage { after: 2 },
-        Manner::HangUp { after: 2 },
-        Manner::OverCredit,
-        Manner::Wrong,
+        AgentMode::Deaf,
+        AgentMode::Garbage { after: 2 },
+        AgentMode::HangUp { after: 2 },
+        AgentMode::OverCredit,
+        AgentMode::Wrong,
     ] {
         let world = World::new().await;
         let id = world.create().await;
         let text = "x".repeat(1_000_000);
         put(&world, &path(&id, "?path=f"), text.clone()).await;
         let sandbox = id.parse().unwrap();
-        world.driver.set_manner_of(&sandbox, manner);
+        world.driver.set_agent_mode_of(&sandbox, manner);
         world.driver.hang_up(&sandbox);
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         let asked = request("GET", &path(&id, "?path=f")).body(Body::empty()).unwrap();

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use driver::fake::{Fault, Verb};
+use driver::fake::{DriverOp, Fault};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -253,7 +253,7 @@ async fn a_host_that_is_full_says_when_to_come_back() {
 #[tokio::test]
 async fn a_failed_start_is_our_fault_and_leaves_nothing() {
     let world = World::new().await;
-    world.driver.fail_next(Verb::Start, Fault::Before);
+    world.driver.fail_next(DriverOp::Start, Fault::Before);
     let failed = world.post(ALL, json!({"image": IMAGE})).await;
     assert_eq!((failed.status, failed.code()), (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL_ERROR"));
     assert_eq!(

@@ -137,7 +137,7 @@ async fn a_daemon_that_stops_says_so_and_ends_the_command() {
     let object: Value = serde_json::from_str(data).unwrap();
     assert_eq!((got.len(), name.as_str(), &object["code"]), (1, "error", &json!("RESOURCE_EXHAUSTED")));
     assert_eq!((&object["requestId"], object["details"].is_object()), (&json!(request_id), true));
-    while world.service.engine.facts().executions_running > 0 {
+    while world.service.engine.metrics().executions_running > 0 {
         tokio::task::yield_now().await;
     }
 }
@@ -147,9 +147,9 @@ async fn a_client_that_goes_away_ends_its_command() {
     let world = World::new().await;
     let id = world.create().await;
     let response = world.send(streamed(&id, &json!({"command": "sleep 1000"}))).await;
-    assert_eq!(world.service.engine.facts().executions_running, 1);
+    assert_eq!(world.service.engine.metrics().executions_running, 1);
     drop(response);
-    while world.service.engine.facts().executions_running > 0 {
+    while world.service.engine.metrics().executions_running > 0 {
         tokio::task::yield_now().await;
     }
 }

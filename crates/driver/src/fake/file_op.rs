@@ -1,0 +1,146 @@
+//! File operations of a fake sandbox, on its in-memory files.
+
+use std::io;
+
+use guest_proto::{
+    Channel, Exit, FileErrorKind, FileReply, FileRequest, FileStat, LAST_PIECE, PREFIX, Tally, ToHost,
+};
+
+use super::disk::{Disk, Failure};
+use super::guest::{Inbox, lock};
+use super::script::Stream;
+
+/// A request with owned paths.
+pub enum FileOp {
+    Read { path: String, offset: u64, from_end: bool, length: Option<u64> },
+    Stat(String),
+    List { path: String, offset: u64, limit: u32 },
+    Write { path: String, mode: Option<u32>, parents: bool },
+    MakeDir { path: String, mode: Option<u32>, recursive: bool },
+    Delete { path: String, recursive: bool },
+    Move { from: String, to: String, overwrite: bool },
+    Pack(String),
+    Unpack(String),
+}
+
+pub fn parse(request: &FileRequest<'_>) -> FileOp {
+    let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    match *request {
+        FileRequest::Read { path, offset, from_end, length } => {
+            FileOp::Read { path: text(path), offset, from_end, length }
+        }
+        FileRequest::Stat { path, .. } => FileOp::Stat(text(path)),
+        FileRequest::List { path, offset, limit } => FileOp::List { path: text(path), offset, limit },
+        FileRequest::Write { path, mode, parents } => FileOp::Write { path: text(path), mode, parents },
+        FileRequest::MakeDir { path, mode, recursive } => {
+            FileOp::MakeDir { path: text(path), mode, recursive }
+        }
+        FileRequest::Delete { path, recursive } => FileOp::Delete { path: text(path), recursive },
+        FileRequest::Move { from, to, overwrite } => {
+            FileOp::Move { from: text(from), to: text(to), overwrite }
+        }
+        FileRequest::Pack { path } => FileOp::Pack(text(path)),
+        FileRequest::Unpack { path } => FileOp::Unpack(text(path)),
+    }
+}
+
+/// Runs an operation until it ends or its caller closes it.
+pub async fn run(mut stream: Stream, file_op: FileOp, mut inbox: Inbox) -> io::Result<()> {
+    // Runs to its end even if the host closes the operation: a partial frame would end the link.
+    let exit = act(&mut stream, file_op, &mut inbox).await?;
+    stream.send(&ToHost::Exited { op: stream.op, exit, duration_us: 1 }).await
+}
+
+async fn act(stream: &mut Stream, file_op: FileOp, inbox: &mut Inbox) -> io::Result<Exit> {
+    let content = match file_op {
+        FileOp::Write { .. } | FileOp::Unpack(_) => fed(inbox).await,
+        _ => Some(Vec::new()),
+    };
+    let output = match content {
+        Some(content) => carry_out(file_op, content, &mut lock(&stream.inner.disk)),
+        None => Err((FileErrorKind::Interrupted, "the upload ended before it was complete".to_owned())),
+    };
+    let (output, exit) = match output {
+        Ok(output) => (output, Exit::Code(0)),
+        Err((kind, message)) => {
+            let mut output = Vec::new();
+            say(&FileReply::Failed { kind, message: &message }, &mut output);
+            (output, Exit::Code(1))
+        }
+    };
+    stream.print(inbox, Channel::Stdout, &output).await?;
+    Ok(exit)
+}
+
+/// All that a successful operation sends.
+fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u8>, Failure> {
+    let mut output = Vec::new();
+    let mut say_stat = |stat: FileStat<'_>| say(&FileReply::Stat(stat), &mut output);
+    match file_op {
+        FileOp::Stat(path) => say_stat(disk.stat(&path)?),
+        FileOp::Write { path, mode, parents } => say_stat(disk.write(&path, mode, parents, content)?),
+        FileOp::MakeDir { path, mode, recursive } => say_stat(disk.make_dir(&path, mode, recursive)?),
+        FileOp::Move { from, to, overwrite } => say_stat(disk.rename(&from, &to, overwrite)?),
+        FileOp::Delete { path, recursive } => say_done(disk.delete(&path, recursive)?, &mut output),
+        FileOp::Unpack(path) => say_done(disk.unpack(&path, &content)?, &mut output),
+        FileOp::Pack(path) => {
+            let archive = disk.pack(&path)?;
+            say(&FileReply::Packing, &mut output);
+            output.extend_from_slice(&archive);
+        }
+        FileOp::List { path, offset, limit } => {
+            let entries = disk.list(&path)?;
+            let from = usize::try_from(offset).unwrap_or(usize::MAX);
+            for (name, stat) in entries.iter().skip(from).take(limit as usize) {
+                say(&FileReply::Entry { name: name.as_bytes(), stat: *stat }, &mut output);
+            }
+            say(&FileReply::Listed { total: entries.len() as u64 }, &mut output);
+        }
+        FileOp::Read { path, offset, from_end, length } => {
+            let bytes = disk.read(&path)?;
+            let size = bytes.len() as u64;
+            if !from_end && offset > 0 && offset >= size {
+                let message = format!("'{path}' has {size} bytes; the range begins behind them");
+                return Err((FileErrorKind::Range, message));
+            }
+            let offset = if from_end { size.saturating_sub(offset) } else { offset };
+            let length = length.unwrap_or(u64::MAX).min(size - offset);
+            say(&FileReply::Content { stat: disk.stat(&path)?, offset, length: Some(length) }, &mut output);
+            let range = offset as usize..(offset + length) as usize;
+            output.extend_from_slice(&bytes[range]);
+        }
+    }
+    Ok(output)
+}
+
+fn say_done(tally: Tally, to: &mut Vec<u8>) {
+    say(&FileReply::Done(tally), to);
+}
+
+/// Collects the content up to its last piece. `None` if the host aborts the operation.
+async fn fed(inbox: &mut Inbox) -> Option<Vec<u8>> {
+    let mut killed = inbox.killed.clone();
+    let mut raw = Vec::new();
+    let mut content = Vec::new();
+    loop {
+        let bytes = tokio::select! {
+            Ok(_) = killed.wait_for(Option::is_some) => return None,
+            bytes = inbox.stdin.recv() => bytes??,
+        };
+        raw.extend_from_slice(&bytes);
+        while let Some(header) = raw.first_chunk::<PREFIX>() {
+            let end = PREFIX + u32::from_le_bytes(*header) as usize;
+            if *header == LAST_PIECE {
+                return Some(content);
+            }
+            let Some(piece) = raw.get(PREFIX..end) else { break };
+            content.extend_from_slice(piece);
+            raw.drain(..end);
+        }
+    }
+}
+
+fn say(reply: &FileReply<'_>, to: &mut Vec<u8>) {
+    // Cannot fail: these replies are valid.
+    let _ = guest_proto::encode_reply(reply, to);
+}

@@ -1,0 +1,234 @@
+//! Admission: lets callers work inside a sandbox, queues them, or refuses them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use api::SandboxState;
+use rules::{Next, Operation, Slot, Slots, Step, decide};
+use tokio::sync::mpsc;
+
+use super::{Actor, ActorLimits, ProcessState};
+use crate::counters::{Counters, GaugeGuard};
+use crate::error::EngineError;
+use crate::host::RECONNECT_TIMEOUT;
+use crate::link::Agent;
+use crate::mailbox::{Admission, Permit, Reply, WorkKind};
+
+/// The work in progress inside a sandbox, and the commands that wait for an execution slot.
+pub(super) struct Workload {
+    slots: Slots,
+    /// Waiting commands, longest waiting first.
+    queue: VecDeque<QueuedWork>,
+    /// Admitted work without an execution slot: file operations, port connections, attachments.
+    traffic: u32,
+    /// Execution slots of terminals. A terminal alone does not keep the sandbox active.
+    terminals: u32,
+    /// Receives the kind of work of each dropped permit.
+    released: mpsc::UnboundedSender<WorkKind>,
+    counters: Arc<Counters>,
+}
+
+/// A command that waits for an execution slot.
+struct QueuedWork {
+    work: WorkKind,
+    operation: Operation,
+    reply: Reply<Admission>,
+    _counted: GaugeGuard,
+}
+
+impl Workload {
+    pub fn new(
+        limits: &ActorLimits,
+        counters: Arc<Counters>,
+        released: mpsc::UnboundedSender<WorkKind>,
+    ) -> Self {
+        Self {
+            slots: Slots::new(limits.concurrent_executions, limits.execution_queue),
+            queue: VecDeque::new(),
+            traffic: 0,
+            terminals: 0,
+            released,
+            counters,
+        }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.slots.running() > self.terminals || self.slots.queued() > 0 || self.traffic > 0
+    }
+
+    /// The permit of a detached execution that an earlier daemon started.
+    pub fn adopt(&mut self, work: WorkKind) -> Permit {
+        self.slots.found();
+        self.permit(work)
+    }
+
+    /// Fails if neither a slot nor a place in the queue is free.
+    fn check_room(&mut self) -> Result<(), EngineError> {
+        self.drop_abandoned();
+        Ok(self.slots.room()?)
+    }
+
+    fn claim(&mut self, work: WorkKind) -> Result<Slot, EngineError> {
+        match work {
+            WorkKind::Command | WorkKind::Terminal => {
+                self.drop_abandoned();
+                Ok(self.slots.ask()?)
+            }
+            WorkKind::Traffic => {
+                self.traffic += 1;
+                Ok(Slot::Run)
+            }
+        }
+    }
+
+    /// Removes queued commands whose callers timed out or went away.
+    fn drop_abandoned(&mut self) {
+        let slots = &mut self.slots;
+        self.queue.retain(|queued| {
+            if queued.reply.is_closed() {
+                slots.gave_up();
+            }
+            !queued.reply.is_closed()
+        });
+    }
+
+    fn permit(&mut self, work: WorkKind) -> Permit {
+        let counted = match work {
+            WorkKind::Command | WorkKind::Terminal => Some(self.counters.executions_running.enter()),
+            WorkKind::Traffic => None,
+        };
+        self.terminals += u32::from(work == WorkKind::Terminal);
+        Permit::new(work, self.released.clone(), counted)
+    }
+
+    /// Takes back a permit. Whether an execution slot became free.
+    fn release(&mut self, work: WorkKind) -> bool {
+        match work {
+            WorkKind::Traffic => {
+                self.traffic = self.traffic.saturating_sub(1);
+                return false;
+            }
+            WorkKind::Terminal => self.terminals = self.terminals.saturating_sub(1),
+            WorkKind::Command => {}
+        }
+        true
+    }
+
+    /// Gives a free slot to the next queued command; `None` if no command waits. The caller of the command may be gone.
+    fn next_queued(&mut self) -> Option<QueuedWork> {
+        (self.slots.finished() == Next::RunQueued).then(|| self.queue.pop_front()).flatten()
+    }
+}
+
+impl Actor {
+    /// Admits a caller, refuses it, or queues it if the operator allows a queue. Resumes the sandbox if the operation needs it.
+    pub(super) async fn admit(&mut self, work: WorkKind, operation: Operation, reply: Reply<Admission>) {
+        let answer = match self.try_admit(work, operation).await {
+            Ok(Some(admission)) => Ok(admission),
+            Ok(None) => {
+                let _counted = self.context.counters.executions_waiting.enter();
+                self.workload.queue.push_back(QueuedWork { work, operation, reply, _counted });
+                return;
+            }
+            Err(error) => {
+                self.context.counters.refusal(&error);
+                Err(error)
+            }
+        };
+        // If the caller is gone, the permit is dropped here and returns to the actor.
+        let _ = reply.send(answer);
+    }
+
+    /// `None` if the command has to wait for an execution slot.
+    async fn try_admit(
+        &mut self,
+        work: WorkKind,
+        operation: Operation,
+    ) -> Result<Option<Admission>, EngineError> {
+        let step = decide(self.record.state, operation);
+        if work != WorkKind::Traffic && matches!(step, Ok(Step::ResumeThenRun)) {
+            // A command that will be refused must not resume the sandbox.
+            self.workload.check_room()?;
+        }
+        let agent = match &self.processes {
+            ProcessState::Running(Some(agent))
+                if !agent.is_closed() && step.as_ref().is_ok_and(|step| *step != Step::ResumeThenRun) =>
+            {
+                agent.clone()
+            }
+            // Boxed to keep the future of the common case small.
+            _ => Box::pin(self.ensure_running(operation)).await?,
+        };
+        match self.workload.claim(work)? {
+            Slot::Queue => Ok(None),
+            Slot::Run => Ok(Some(self.admission(work, agent))),
+        }
+    }
+
+    fn admission(&mut self, work: WorkKind, agent: Agent) -> Admission {
+        if work != WorkKind::Traffic {
+            self.context.counters.executions_started.add(1);
+        }
+        Admission {
+            permit: self.workload.permit(work),
+            agent,
+            record: Arc::clone(&self.record),
+            status: self.status.subscribe(),
+        }
+    }
+
+    /// Resumes the sandbox and opens the link to its agent, as far as the operation needs it.
+    async fn ensure_running(&mut self, operation: Operation) -> Result<Agent, EngineError> {
+        if self.record.state == SandboxState::Running && matches!(self.processes, ProcessState::Stopped) {
+            // The loss of the processes could not be recorded before. If it cannot be recorded now, the request fails.
+            self.processes_lost().await?;
+        }
+        match self.resume_and_connect(operation).await {
+            Err(error) if error.is_sandbox_failure() && self.has_lost_processes().await => {
+                self.processes_lost().await?;
+                self.resume_and_connect(operation).await
+            }
+            connected => connected,
+        }
+    }
+
+    async fn resume_and_connect(&mut self, operation: Operation) -> Result<Agent, EngineError> {
+        if decide(self.record.state, operation)? == Step::ResumeThenRun {
+            self.resume().await?;
+        }
+        if let ProcessState::Running(Some(agent)) = &self.processes
+            && !agent.is_closed()
+        {
+            return Ok(agent.clone());
+        }
+        let agent = self.connect(RECONNECT_TIMEOUT).await?;
+        self.processes = ProcessState::Running(Some(agent.clone()));
+        Ok(agent)
+    }
+
+    /// Takes back a permit, and gives its slot to the next queued command whose caller still waits. If the sandbox was paused in
+    /// the meantime, it is resumed for the command.
+    pub(super) async fn release(&mut self, work: WorkKind) {
+        self.timeouts.touch(self.context.journal.now());
+        if !self.workload.release(work) {
+            return;
+        }
+        while let Some(QueuedWork { work, operation, reply, .. }) = self.workload.next_queued() {
+            if reply.is_closed() {
+                // The sandbox is not resumed for a caller that is gone; the slot is free again.
+                continue;
+            }
+            match self.ensure_running(operation).await {
+                Ok(agent) => {
+                    // If the caller is gone, the permit is dropped here and returns to the actor.
+                    let _ = reply.send(Ok(self.admission(work, agent)));
+                    return;
+                }
+                Err(error) => {
+                    self.context.counters.refusal(&error);
+                    let _ = reply.send(Err(error));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Input of an execution, and attachments to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_proto::TerminalSize;
+
+use super::reader::OutputReader;
+use crate::detached::execution::{DetachedExecution, WriterCommand};
+use crate::error::EngineError;
+use crate::link::{DetachedInput, LinkError};
+use crate::mailbox::Permit;
+
+/// How long a request waits for a link, and for the end of a killed command.
+pub const INPUT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The byte that ends the input of a terminal.
+const END_KEY: &[u8] = b"\x04";
+
+/// The input of an execution. The sandbox counts as active while it exists. Clones are equivalent.
+#[derive(Clone)]
+pub struct Input {
+    execution: Arc<DetachedExecution>,
+    _active: Arc<Permit>,
+}
+
+/// Output and input of an execution together. The sandbox counts as active while it exists.
+pub struct Attachment {
+    pub output: OutputReader,
+    input: Input,
+}
+
+impl Attachment {
+    pub(crate) fn new(output: OutputReader, input: Input) -> Self {
+        Self { output, input }
+    }
+
+    pub fn input(&self) -> Input {
+        self.input.clone()
+    }
+}
+
+impl Input {
+    pub(crate) fn new(execution: Arc<DetachedExecution>, active: Permit) -> Self {
+        Self { execution, _active: Arc::new(active) }
+    }
+
+    /// Writes bytes as fast as the command reads them.
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), EngineError> {
+        let _turn = self.execution.stdin_lock.lock().await;
+        self.check_open()?;
+        let input = self.linked().await?;
+        let written = input.write_all(bytes).await;
+        written.map_err(|error| self.write_error(error))
+    }
+
+    /// Closes the input; on a terminal by `^D`.
+    pub async fn close(&self) -> Result<(), EngineError> {
+        if self.execution.record.terminal.is_some() {
+            return self.write(END_KEY).await;
+        }
+        let _turn = self.execution.stdin_lock.lock().await;
+        self.check_open()?;
+        self.execution.command(WriterCommand::CloseStdin).await
+    }
+
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), EngineError> {
+        if self.execution.record.terminal.is_none() {
+            return Err(EngineError::NoTerminal { id: self.execution.record.id.clone() });
+        }
+        self.execution.command(|done| WriterCommand::Resize(size, done)).await
+    }
+
+    pub async fn signal(&self, signal: i32) -> Result<(), EngineError> {
+        self.linked().await?.signal(signal).map_err(|error| self.write_error(error))
+    }
+
+    /// Kills the execution's process tree and waits for its end.
+    pub async fn kill(&self) -> Result<(), EngineError> {
+        match self.linked().await {
+            Ok(input) => input.killer().kill(),
+            Err(EngineError::ExecutionEnded { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let mut progress = self.execution.progress.subscribe();
+        let ended = progress.wait_for(|progress| progress.log.end.is_some());
+        match tokio::time::timeout(INPUT_TIMEOUT, ended).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(LinkError::Silent(INPUT_TIMEOUT).into()),
+        }
+    }
+
+    fn check_open(&self) -> Result<(), EngineError> {
+        if !self.execution.is_running() {
+            return Err(self.execution.ended_error());
+        }
+        if !self.execution.status().open_stdin {
+            return Err(EngineError::NoStdin { id: self.execution.record.id.clone() });
+        }
+        Ok(())
+    }
+
+    /// The input over the current link. Waits for a link.
+    async fn linked(&self) -> Result<DetachedInput, EngineError> {
+        let mut progress = self.execution.progress.subscribe();
+        let mut input = self.execution.input.subscribe();
+        tokio::select! {
+            biased;
+            _ = progress.wait_for(|progress| progress.log.end.is_some()) => Err(self.execution.ended_error()),
+            found = input.wait_for(Option::is_some) => {
+                let found = found.ok().and_then(|input| input.clone());
+                found.ok_or_else(|| self.execution.ended_error())
+            }
+            () = tokio::time::sleep(INPUT_TIMEOUT) => Err(LinkError::Silent(INPUT_TIMEOUT).into()),
+        }
+    }
+
+    /// The error of a failed write: the execution ended, or the link was lost.
+    fn write_error(&self, error: LinkError) -> EngineError {
+        if self.execution.is_running() { error.into() } else { self.execution.ended_error() }
+    }
+}

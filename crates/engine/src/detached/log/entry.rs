@@ -1,0 +1,205 @@
+//! The encoding of log entries.
+//!
+//! An entry has a kind, a length, a time, a CRC over all of it, and a payload. Bytes with a wrong CRC are no entry, which is how the end
+//! of a log that a crash tore off is found.
+
+use guest_proto::{Channel, TerminalSize};
+use rules::OutputPosition;
+
+use crate::detached::record::End;
+
+/// The size of the header.
+pub const HEADER: usize = 17;
+/// The maximum size of a payload.
+pub const MAX_PAYLOAD: usize = 64 * 1024;
+
+/// An entry of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// The first entry of each segment: the state before it.
+    Begin {
+        position: OutputPosition,
+        is_stdin_closed: bool,
+        size: Option<TerminalSize>,
+    },
+    Output(Channel, &'a [u8]),
+    StdinClosed,
+    Resized(TerminalSize),
+    Ended(End),
+    /// The end event is in the event journal.
+    EndEventRecorded,
+}
+
+const BEGIN: u8 = 1;
+const STDOUT: u8 = 2;
+const STDERR: u8 = 3;
+const STDIN_CLOSED: u8 = 4;
+const RESIZED: u8 = 5;
+const ENDED: u8 = 6;
+const END_EVENT_RECORDED: u8 = 7;
+
+/// Appends an entry to `to`.
+pub fn encode(entry: &Entry<'_>, at_ms: u64, to: &mut Vec<u8>) {
+    let start = to.len();
+    to.resize(start + HEADER, 0);
+    let kind = match entry {
+        Entry::Begin { position, is_stdin_closed, size } => {
+            to.extend_from_slice(&position.stdout.to_le_bytes());
+            to.extend_from_slice(&position.stderr.to_le_bytes());
+            to.push(u8::from(*is_stdin_closed));
+            put_size(size.unwrap_or(TerminalSize { columns: 0, rows: 0 }), to);
+            BEGIN
+        }
+        Entry::Output(channel, bytes) => {
+            to.extend_from_slice(bytes);
+            if *channel == Channel::Stdout { STDOUT } else { STDERR }
+        }
+        Entry::StdinClosed => STDIN_CLOSED,
+        Entry::Resized(size) => {
+            put_size(*size, to);
+            RESIZED
+        }
+        Entry::Ended(end) => {
+            // Cannot fail: the type has only plain data.
+            to.extend_from_slice(&serde_json::to_vec(end).unwrap_or_default());
+            ENDED
+        }
+        Entry::EndEventRecorded => END_EVENT_RECORDED,
+    };
+    let length = (to.len() - start - HEADER) as u32;
+    to[start] = kind;
+    to[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
+    to[start + 5..start + 13].copy_from_slice(&at_ms.to_le_bytes());
+    let crc = crc32(&[&to[start..start + 13], &to[start + HEADER..]]);
+    to[start + 13..start + HEADER].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The first entry with its time and its length. `None` if the bytes do not start with a complete entry.
+pub fn decode(bytes: &[u8]) -> Option<(Entry<'_>, u64, usize)> {
+    let header = bytes.first_chunk::<HEADER>()?;
+    let length = u32::from_le_bytes(*header[1..].first_chunk()?) as usize;
+    if length > MAX_PAYLOAD {
+        return None;
+    }
+    let payload = bytes.get(HEADER..HEADER + length)?;
+    let expected = u32::from_le_bytes(*header[13..].first_chunk()?);
+    if crc32(&[&header[..13], payload]) != expected {
+        return None;
+    }
+    let entry = match header[0] {
+        BEGIN => Entry::Begin {
+            position: OutputPosition {
+                stdout: u64::from_le_bytes(*payload.first_chunk()?),
+                stderr: u64::from_le_bytes(*payload.get(8..)?.first_chunk()?),
+            },
+            is_stdin_closed: *payload.get(16)? == 1,
+            size: get_size(payload.get(17..)?),
+        },
+        STDOUT => Entry::Output(Channel::Stdout, payload),
+        STDERR => Entry::Output(Channel::Stderr, payload),
+        STDIN_CLOSED => Entry::StdinClosed,
+        RESIZED => Entry::Resized(get_size(payload)?),
+        ENDED => Entry::Ended(serde_json::from_slice(payload).ok()?),
+        END_EVENT_RECORDED => Entry::EndEventRecorded,
+        _ => return None,
+    };
+    let at_ms = u64::from_le_bytes(*header[5..].first_chunk()?);
+    Some((entry, at_ms, HEADER + length))
+}
+
+fn put_size(size: TerminalSize, to: &mut Vec<u8>) {
+    to.extend_from_slice(&size.columns.to_le_bytes());
+    to.extend_from_slice(&size.rows.to_le_bytes());
+}
+
+fn get_size(bytes: &[u8]) -> Option<TerminalSize> {
+    let columns = u16::from_le_bytes(*bytes.first_chunk()?);
+    TerminalSize::new(columns, u16::from_le_bytes(*bytes.get(2..)?.first_chunk()?))
+}
+
+/// CRC-32 (IEEE 802.3).
+fn crc32(parts: &[&[u8]]) -> u32 {
+    let mut crc = !0u32;
+    for byte in parts.iter().copied().flatten() {
+        crc = TABLE[usize::from((crc as u8) ^ byte)] ^ (crc >> 8);
+    }
+    !crc
+}
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut n = 0;
+    while n < 256 {
+        let mut value = n as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = if value & 1 == 1 { 0xedb8_8320 ^ (value >> 1) } else { value >> 1 };
+            bit += 1;
+        }
+        table[n] = value;
+        n += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    #[test]
+    fn the_crc_matches_the_check_value() {
+        assert_eq!(crc32(&[b"1234", b"56789"]), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn entries_survive_a_round_trip() {
+        let end = End {
+            is_lost: false,
+            exit_code: Some(3),
+            signal: None,
+            message: Some("why".into()),
+            duration_ms: 5,
+            at_ms: 9,
+        };
+        let size = TerminalSize { columns: 80, rows: 24 };
+        let position = OutputPosition { stdout: u64::MAX, stderr: 7 };
+        for entry in [
+            Entry::Begin { position, is_stdin_closed: true, size: Some(size) },
+            Entry::Begin { position, is_stdin_closed: false, size: None },
+            Entry::Output(Channel::Stdout, b"out"),
+            Entry::Output(Channel::Stderr, b""),
+            Entry::StdinClosed,
+            Entry::Resized(size),
+            Entry::Ended(end),
+            Entry::EndEventRecorded,
+        ] {
+            let mut bytes = Vec::new();
+            encode(&entry, 42, &mut bytes);
+            assert_eq!(decode(&bytes), Some((entry, 42, bytes.len())));
+            for cut in 0..bytes.len() {
+                assert_eq!(decode(&bytes[..cut]), None);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_entries_are_rejected(
+            bytes in prop::collection::vec(any::<u8>(), 1..200), at: prop::sample::Index, flip in 1..=255u8,
+        ) {
+            let mut written = Vec::new();
+            encode(&Entry::Output(Channel::Stderr, &bytes), 1, &mut written);
+            prop_assert!(decode(&written).is_some());
+            let at = at.index(written.len());
+            written[at] ^= flip;
+            prop_assert_eq!(decode(&written), None);
+        }
+
+        #[test]
+        fn any_bytes_can_be_decoded(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

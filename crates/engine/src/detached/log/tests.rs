@@ -1,0 +1,222 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
+
+use super::*;
+use crate::detached::log::cursor::{Cursor, LogPiece};
+
+fn out(bytes: &[u8]) -> Entry<'_> {
+    Entry::Output(Channel::Stdout, bytes)
+}
+
+fn err(bytes: &[u8]) -> Entry<'_> {
+    Entry::Output(Channel::Stderr, bytes)
+}
+
+fn at(stdout: u64, stderr: u64) -> OutputPosition {
+    OutputPosition { stdout, stderr }
+}
+
+/// All that a reader finds from there, by channel, and where it was state that something is missing.
+fn read(log: &Log, from: OutputPosition) -> ([Vec<u8>; 2], Vec<OutputPosition>) {
+    let mut cursor = Cursor::new(log.dir.clone(), from);
+    let (mut bytes, mut dropped) = ([Vec::new(), Vec::new()], Vec::new());
+    let mut expected = from;
+    loop {
+        let found: VecDeque<LogPiece> = cursor.read(&log.segments(), log.end()).unwrap();
+        if found.is_empty() {
+            return (bytes, dropped);
+        }
+        for found in found {
+            match found {
+                LogPiece::Output { channel, bytes: piece, position, .. } => {
+                    add(&mut expected, channel, piece.len());
+                    assert_eq!(position, expected);
+                    bytes[channel as usize].extend_from_slice(&piece);
+                }
+                LogPiece::Dropped { position } => {
+                    expected = position;
+                    dropped.push(position);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_there_for_the_next_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let size = TerminalSize { columns: 9, rows: 8 };
+    let end = End { is_lost: true, exit_code: None, signal: None, message: None, duration_ms: 1, at_ms: 2 };
+    let mut log = Log::create(dir.path(), 1 << 20).unwrap();
+    log.append(&[out(b"one"), err(b"two"), Entry::StdinClosed, Entry::Resized(size)], 1).unwrap();
+    log.append(&[Entry::Ended(end.clone())], 2).unwrap();
+    let state = LogState {
+        printed: at(3, 3),
+        is_stdin_closed: true,
+        size: Some(size),
+        end: Some(end),
+        is_end_event_recorded: false,
+    };
+    assert_eq!(log.state(), &state);
+    let log = Log::open(dir.path(), 1 << 20).unwrap();
+    assert_eq!(log.state(), &state);
+    assert_eq!(read(&log, at(1, 0)), ([b"ne".to_vec(), b"two".to_vec()], vec![]));
+}
+
+/// Wherever in a segment the end comes to stand, also where it is what fills it.
+#[test]
+fn an_end_is_found_again_with_what_was_written_after_it() {
+    let end =
+        End { is_lost: false, exit_code: Some(0), signal: None, message: None, duration_ms: 1, at_ms: 2 };
+    let most = 16 * 1024;
+    for length in (700..1100).step_by(10) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::create(dir.path(), most).unwrap();
+        log.append(&[out(&vec![b'x'; length])], 1).unwrap();
+        log.append(&[Entry::Ended(end.clone())], 1).unwrap();
+        log.append(&[Entry::EndEventRecorded], 1).unwrap();
+        let state = Log::open(dir.path(), most).unwrap().state().clone();
+        assert_eq!(
+            (state.end.as_ref(), state.is_end_event_recorded),
+            (Some(&end), true),
+            "after {length} bytes"
+        );
+    }
+}
+
+/// What follows it keeps its places.
+#[test]
+fn a_damaged_part_is_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::create(dir.path(), 16 * 1024).unwrap();
+    for n in 0..8u8 {
+        log.append(&[out(&[b'a' + n; 500])], 1).unwrap();
+    }
+    let segments = log.segments();
+    assert!(segments.len() > 2);
+    let file = File::options().write(true).open(path(dir.path(), 1)).unwrap();
+    // Its second entry, which is the first of output.
+    file.write_all_at(b"???", 60).unwrap();
+    let expected: Vec<u8> = (0..8u8).flat_map(|n| [b'a' + n; 500]).collect();
+    let (from, to) = (segments[1].start.stdout as usize, segments[2].start.stdout as usize);
+    let (bytes, dropped) = read(&log, at(0, 0));
+    assert_eq!(bytes[0], [&expected[..from], &expected[to..]].concat());
+    assert_eq!(dropped, [segments[2].start]);
+}
+
+#[test]
+fn a_torn_end_is_cut_and_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::create(dir.path(), 1 << 20).unwrap();
+    log.append(&[out(b"whole")], 1).unwrap();
+    let whole = log.end().1;
+    log.append(&[out(b"torn")], 1).unwrap();
+    let file = File::options().write(true).open(path(dir.path(), 0)).unwrap();
+    for (length, junk) in [(whole + 5, None), (whole, Some([0u8; 300])), (whole, None)] {
+        file.set_len(length).unwrap();
+        if let Some(junk) = junk {
+            file.write_all_at(&junk, whole).unwrap();
+        }
+        let mut log = Log::open(dir.path(), 1 << 20).unwrap();
+        assert_eq!((log.state().printed, log.end()), (at(5, 0), (0, whole)));
+        log.append(&[out(b"!")], 1).unwrap();
+        assert_eq!(read(&log, at(0, 0)).0[0], b"whole!");
+    }
+}
+
+#[test]
+fn a_segment_that_was_hardly_begun_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::create(dir.path(), 1 << 20).unwrap();
+    log.append(&[out(b"before")], 1).unwrap();
+    for junk in [&b""[..], b"\x01\x15\0"] {
+        fs::write(path(dir.path(), 1), junk).unwrap();
+        let log = Log::open(dir.path(), 1 << 20).unwrap();
+        assert_eq!((log.state().printed, log.end().0), (at(6, 0), 0));
+    }
+    fs::remove_file(path(dir.path(), 0)).unwrap();
+    assert_eq!(Log::open(dir.path(), 1 << 20).unwrap().state(), &LogState::default());
+}
+
+#[test]
+fn past_its_bound_the_oldest_goes_and_readers_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let bound = 64 << 10;
+    let mut log = Log::create(dir.path(), bound).unwrap();
+    let mut all = Vec::new();
+    for n in 0..4000u32 {
+        let line = format!("line {n} {}\n", "x".repeat(n as usize % 90));
+        all.extend_from_slice(line.as_bytes());
+        log.append(&[out(line.as_bytes())], 1).unwrap();
+        assert!(log.bytes() <= bound, "{} bytes", log.bytes());
+    }
+    log.append(&[Entry::StdinClosed], 1).unwrap();
+    for log in [&log, &Log::open(dir.path(), bound).unwrap()] {
+        let ([stdout, _], dropped) = read(log, at(10, 0));
+        let oldest = log.segments()[0].start;
+        assert_eq!(dropped, [oldest]);
+        assert!(stdout.len() as u64 > bound / 2 && all.ends_with(&stdout));
+        assert_eq!(oldest.stdout + stdout.len() as u64, all.len() as u64);
+        assert_eq!(read(log, at(all.len() as u64 - 5, 0)).0[0], all[all.len() - 5..]);
+        assert!(log.state().is_stdin_closed);
+    }
+}
+
+#[test]
+fn who_reads_slowly_goes_on_where_something_still_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::create(dir.path(), 64 << 10).unwrap();
+    log.append(&[out(b"first")], 1).unwrap();
+    let mut cursor = Cursor::new(dir.path().to_owned(), at(0, 0));
+    let found = cursor.read(&log.segments(), log.end()).unwrap();
+    assert!(matches!(&found[0], LogPiece::Output { bytes, .. } if &**bytes == b"first"));
+    for _ in 0..100 {
+        log.append(&[out(&[b'x'; 4000])], 1).unwrap();
+    }
+    let mut came = 5;
+    let mut gaps = 0;
+    loop {
+        let found = cursor.read(&log.segments(), log.end()).unwrap();
+        if found.is_empty() {
+            break;
+        }
+        for found in found {
+            match found {
+                LogPiece::Output { position, .. } => came = position.stdout,
+                LogPiece::Dropped { position } => {
+                    assert!(position.stdout > came);
+                    gaps += 1;
+                }
+            }
+        }
+    }
+    assert_eq!((came, gaps), (400_005, 1));
+}
+
+proptest! {
+    /// Whatever is printed in whatever command, from wherever it is read: each byte once, in its command.
+    #[test]
+    fn nothing_is_lost_or_comes_twice(
+        pieces in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 1..300)), 1..60),
+        stops in prop::collection::vec(any::<prop::sample::Index>(), 2),
+        reopen in any::<bool>(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::create(dir.path(), 1 << 14).unwrap();
+        let mut all = [Vec::new(), Vec::new()];
+        for (is_err, bytes) in &pieces {
+            log.append(&[if *is_err { err(bytes) } else { out(bytes) }], 1).unwrap();
+            all[usize::from(*is_err)].extend_from_slice(bytes);
+        }
+        if reopen {
+            log = Log::open(dir.path(), 1 << 14).unwrap();
+        }
+        let from = at(stops[0].index(all[0].len() + 1) as u64, stops[1].index(all[1].len() + 1) as u64);
+        let (bytes, dropped) = read(&log, from);
+        let from = dropped.last().copied().unwrap_or(from);
+        prop_assert!(dropped.len() <= 1);
+        prop_assert_eq!(&bytes[0][..], &all[0][from.stdout as usize..]);
+        prop_assert_eq!(&bytes[1][..], &all[1][from.stderr as usize..]);
+    }
+}

@@ -1,0 +1,294 @@
+//! The registry of detached executions: recovered from disk at the start of the daemon, looked up by sandbox and id.
+//!
+//! ```text
+//! DIR/SANDBOX/EXECUTION/   record.json, log.NUMBER, and stdin while a part of it has not been sent
+//! ```
+//!
+//! The recovery removes directories of unknown sandboxes, and directories without a record: their executions were never started.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use api::SandboxId;
+use rules::TimeMs;
+use store::{NewEvent, SandboxRecord};
+use tokio::sync::{MutexGuard as AsyncMutexGuard, watch};
+
+use super::events;
+use super::execution::{DetachedExecution, WriterInbox};
+use super::log::Log;
+use super::log_writer::LogWriter;
+use super::record::Record;
+use super::status::{ExecutionId, ExecutionStatus};
+use crate::error::EngineError;
+use crate::journal::Journal;
+use crate::link::Agent;
+use crate::mailbox::{Permit, WorkKind};
+use crate::settings::DetachedSettings;
+use crate::status::Status;
+use crate::tasks::Tasks;
+
+/// Whether the agent of a sandbox can be reached.
+#[derive(Clone)]
+pub enum AgentAvailability {
+    /// There is no link now.
+    Waiting,
+    Linked(Agent),
+    /// The sandbox has no processes.
+    ProcessesGone,
+    SandboxTerminated,
+}
+
+impl AgentAvailability {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Linked(agent), Self::Linked(other)) => agent.is(other),
+            (Self::Waiting, Self::Waiting) | (Self::ProcessesGone, Self::ProcessesGone) => true,
+            // A termination is final.
+            (Self::SandboxTerminated, _) => true,
+            _ => false,
+        }
+    }
+}
+
+/// What log writers and starts of executions share.
+pub(super) struct Context {
+    pub settings: DetachedSettings,
+    pub journal: Journal,
+    pub tasks: Tasks,
+}
+
+/// The executions of all sandboxes.
+pub struct ExecutionRegistry {
+    context: Arc<Context>,
+    sandboxes: RwLock<HashMap<SandboxId, Arc<SandboxExecutions>>>,
+}
+
+/// The executions of one sandbox.
+pub struct SandboxExecutions {
+    pub(super) context: Arc<Context>,
+    pub(super) dir: PathBuf,
+    agent: watch::Sender<AgentAvailability>,
+    list: Mutex<BTreeMap<ExecutionId, Arc<DetachedExecution>>>,
+    /// Serializes starts, so that each start removes old executions first.
+    starting: tokio::sync::Mutex<()>,
+    /// Unfinished executions of an earlier daemon that have no log writer yet.
+    recovered: Mutex<Vec<RecoveredExecution>>,
+}
+
+struct RecoveredExecution {
+    execution: Arc<DetachedExecution>,
+    log: Log,
+    inbox: WriterInbox,
+}
+
+impl ExecutionRegistry {
+    pub fn new(settings: DetachedSettings, journal: Journal, tasks: Tasks) -> Self {
+        let context = Arc::new(Context { settings, journal, tasks });
+        Self { context, sandboxes: RwLock::default() }
+    }
+
+    /// Reads the executions of the known sandboxes from disk, and removes all others.
+    pub async fn recover(self: &Arc<Self>, known: HashSet<SandboxId>) -> Result<(), EngineError> {
+        let registry = Arc::clone(self);
+        let reading = tokio::task::spawn_blocking(move || registry.read(&known));
+        Ok(reading.await.map_err(|_| EngineError::TaskLost)??)
+    }
+
+    fn read(&self, known: &HashSet<SandboxId>) -> io::Result<()> {
+        for (name, dir) in dirs(&self.context.settings.dir)? {
+            match name.parse::<SandboxId>().ok().filter(|id| known.contains(id)) {
+                Some(id) => {
+                    let executions = SandboxExecutions::read(&self.context, &dir)?;
+                    self.sandboxes
+                        .write()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(id, Arc::new(executions));
+                }
+                None => remove_tree(&dir)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub fn of(&self, id: &SandboxId) -> Arc<SandboxExecutions> {
+        let mut sandboxes = self.sandboxes.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let dir = self.context.settings.dir.join(id.as_str());
+            Arc::new(SandboxExecutions::new(&self.context, dir))
+        };
+        Arc::clone(sandboxes.entry(id.clone()).or_insert_with(new))
+    }
+
+    /// Forgets the executions of a terminated sandbox, and removes them from disk.
+    pub async fn remove(self: &Arc<Self>, id: SandboxId) -> Result<(), EngineError> {
+        let registry = Arc::clone(self);
+        let removing = tokio::task::spawn_blocking(move || {
+            registry.sandboxes.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            remove_tree(&registry.context.settings.dir.join(id.as_str()))
+        });
+        Ok(removing.await.map_err(|_| EngineError::TaskLost)??)
+    }
+}
+
+/// For the sandbox's actor.
+impl SandboxExecutions {
+    /// Publishes whether the agent can be reached. Log writers wait for it.
+    pub fn set_agent(&self, now: AgentAvailability) {
+        self.agent.send_if_modified(|agent| {
+            let is_new = !agent.is_same(&now);
+            if is_new {
+                *agent = now;
+            }
+            is_new
+        });
+    }
+
+    /// Starts the log writers of executions that an earlier daemon left unfinished. Running ones get a permit each.
+    pub fn adopt_recovered(
+        self: &Arc<Self>,
+        status: &watch::Sender<Status>,
+        mut permit: impl FnMut(WorkKind) -> Permit,
+    ) {
+        let recovered = std::mem::take(&mut *self.recovered.lock().unwrap_or_else(PoisonError::into_inner));
+        for RecoveredExecution { execution, log, inbox } in recovered {
+            let work = WorkKind::of_detached(execution.record.terminal.is_some());
+            let permit = execution.is_running().then(|| permit(work));
+            let writer = LogWriter::new(Arc::clone(self), execution, log, inbox, status.subscribe(), permit);
+            self.context.tasks.spawn(writer.run(None));
+        }
+    }
+
+    /// The agent's operation numbers of the running executions.
+    pub fn running_ops(&self) -> Vec<u64> {
+        let list = self.list();
+        list.values()
+            .filter(|execution| execution.is_running())
+            .map(|execution| execution.record.op)
+            .collect()
+    }
+
+    /// The end events of all executions that have none yet, for the commit of the sandbox's termination. They cannot be recorded
+    /// later, because the executions are removed with the sandbox.
+    pub fn final_events(&self, sandbox: &SandboxRecord, now: TimeMs) -> Vec<NewEvent> {
+        let list = self.list();
+        let without_event =
+            list.values().filter(|execution| !execution.progress.borrow().log.is_end_event_recorded);
+        events::ended_with_sandbox(sandbox, without_event.map(Arc::as_ref), now)
+    }
+}
+
+impl SandboxExecutions {
+    fn new(context: &Arc<Context>, dir: PathBuf) -> Self {
+        Self {
+            context: Arc::clone(context),
+            dir,
+            agent: watch::Sender::new(AgentAvailability::Waiting),
+            list: Mutex::default(),
+            starting: tokio::sync::Mutex::default(),
+            recovered: Mutex::default(),
+        }
+    }
+
+    fn read(context: &Arc<Context>, dir: &Path) -> io::Result<Self> {
+        let executions = Self::new(context, dir.to_owned());
+        for (_, dir) in dirs(dir)? {
+            let Some(record) = Record::read(&dir) else {
+                remove_tree(&dir)?;
+                continue;
+            };
+            let log = match Log::open(&dir, context.settings.log_bytes) {
+                Ok(log) => log,
+                Err(error) => {
+                    // A log that cannot be read must not keep the daemon from starting.
+                    tracing::error!(dir = %dir.display(), %error, "could not read the log of an execution");
+                    continue;
+                }
+            };
+            let (execution, inbox) = DetachedExecution::new(record, dir, &log);
+            executions.add(&execution);
+            if log.state().end.is_none() || !log.state().is_end_event_recorded {
+                let recovered = RecoveredExecution { execution, log, inbox };
+                executions.recovered.lock().unwrap_or_else(PoisonError::into_inner).push(recovered);
+            }
+        }
+        Ok(executions)
+    }
+
+    fn list(&self) -> MutexGuard<'_, BTreeMap<ExecutionId, Arc<DetachedExecution>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn agent(&self) -> watch::Receiver<AgentAvailability> {
+        self.agent.subscribe()
+    }
+
+    pub(super) fn is_sandbox_terminated(&self) -> bool {
+        matches!(*self.agent.borrow(), AgentAvailability::SandboxTerminated)
+    }
+
+    pub(super) async fn lock_start(&self) -> AsyncMutexGuard<'_, ()> {
+        self.starting.lock().await
+    }
+
+    pub(super) fn add(&self, execution: &Arc<DetachedExecution>) {
+        self.list().insert(execution.record.id.clone(), Arc::clone(execution));
+    }
+
+    pub(super) fn find(&self, id: &ExecutionId) -> Result<Arc<DetachedExecution>, EngineError> {
+        self.list().get(id).cloned().ok_or_else(|| EngineError::NoSuchExecution { id: id.clone() })
+    }
+
+    /// All executions, newest first.
+    pub(super) fn statuses(&self) -> Vec<ExecutionStatus> {
+        let mut statuses: Vec<_> = self.list().values().map(|execution| execution.status()).collect();
+        statuses.sort_by(|a, b| (b.started_at, &b.id).cmp(&(a.started_at, &a.id)));
+        statuses
+    }
+
+    /// Drops the oldest finished executions beyond the limits. Returns their directories, for the caller to remove.
+    pub(super) fn prune(&self) -> Vec<PathBuf> {
+        let mut list = self.list();
+        let mut finished: Vec<_> = list
+            .values()
+            .filter(|execution| !execution.is_running())
+            .map(|execution| {
+                let size = execution.progress.borrow().bytes + execution.record.bytes();
+                (execution.record.started_at_ms, execution.record.id.clone(), size)
+            })
+            .collect();
+        finished.sort_unstable();
+        let sizes: Vec<u64> = finished.iter().map(|(.., size)| *size).collect();
+        let settings = &self.context.settings;
+        let excess = rules::executions_to_drop(&sizes, settings.kept, settings.total_bytes);
+        let dropped = finished.into_iter().take(excess);
+        dropped.filter_map(|(_, id, _)| list.remove(&id)).map(|execution| execution.dir.clone()).collect()
+    }
+}
+
+/// The subdirectories of a directory with their names; none if the directory does not exist.
+fn dirs(dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut dirs = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            dirs.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+        }
+    }
+    Ok(dirs)
+}
+
+/// Removes a directory. Succeeds if it does not exist.
+pub(super) fn remove_tree(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,131 @@
+//! The I/O task of a link. It ends with the stream, at a protocol violation, or when the last handle is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Buf, BytesMut};
+use driver::ByteStream;
+use guest_proto::{PREFIX, ProtoError, ToHost};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::sync::{mpsc, watch};
+
+use super::op::{FirstReply, Op};
+use super::{Inner, LinkError};
+
+const SMALL_BUFFER: usize = 4 * 1024;
+const LARGE_BUFFER: usize = 256 * 1024;
+/// Queued frames are joined into writes of up to this size.
+const JOIN_WRITES: usize = 64 * 1024;
+
+/// Starts the task. Its end ends all operations on the link.
+pub fn spawn(
+    stream: Box<dyn ByteStream>,
+    inner: Arc<Inner>,
+    to_write: mpsc::UnboundedReceiver<Vec<u8>>,
+    stopped: watch::Receiver<bool>,
+) {
+    let (reader, writer) = split(stream);
+    let ended = inner.ended.subscribe();
+    tokio::spawn(async move {
+        let why = tokio::select! {
+            result = read(reader, &inner) => result,
+            result = write(writer, &inner, to_write) => result,
+            () = until_true(stopped) => Ok(()),
+            () = until_true(ended) => Ok(()),
+        };
+        if let Err(error) = why {
+            tracing::warn!(%error, "the link to an agent ended");
+        }
+        inner.end();
+    });
+}
+
+async fn until_true(mut flag: watch::Receiver<bool>) {
+    // A dropped sender has the same meaning.
+    let _ = flag.wait_for(|set| *set).await;
+}
+
+async fn write(
+    mut stream: WriteHalf<Box<dyn ByteStream>>,
+    inner: &Inner,
+    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
+) -> Result<(), LinkError> {
+    while let Some(mut batch) = frames.recv().await {
+        while batch.len() < JOIN_WRITES {
+            let Ok(next) = frames.try_recv() else { break };
+            batch.extend_from_slice(&next);
+        }
+        stream.write_all(&batch).await?;
+        inner.unsent.fetch_sub(batch.len(), Ordering::Relaxed);
+        inner.drained.notify_waiters();
+    }
+    Ok(())
+}
+
+async fn read(mut stream: ReadHalf<Box<dyn ByteStream>>, inner: &Inner) -> Result<(), LinkError> {
+    let mut buffer = BytesMut::with_capacity(SMALL_BUFFER);
+    loop {
+        let room = buffer.capacity() - buffer.len();
+        let read = stream.read_buf(&mut buffer).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        while let Some(end) = guest_proto::split(&buffer)? {
+            dispatch(inner, &guest_proto::decode_to_host(&buffer[PREFIX..end])?)?;
+            buffer.advance(end);
+        }
+        if read == room {
+            // The buffer was filled completely: a bulk transfer.
+            buffer.reserve(LARGE_BUFFER);
+        } else if buffer.is_empty() && buffer.capacity() > LARGE_BUFFER / 2 && read < SMALL_BUFFER {
+            buffer = BytesMut::with_capacity(SMALL_BUFFER);
+        } else {
+            buffer.reserve(SMALL_BUFFER);
+        }
+    }
+}
+
+/// Hands a frame to its operation.
+fn dispatch(inner: &Inner, frame: &ToHost<'_>) -> Result<(), LinkError> {
+    match *frame {
+        ToHost::Data { op, channel, bytes } => on(inner, op, |op| op.data(channel, bytes))?,
+        ToHost::Credit { op, bytes } => on(inner, op, |op| op.credit(bytes))?,
+        ToHost::Started { op, window, .. } => on(inner, op, |op| op.answer(FirstReply::Started, window))?,
+        ToHost::Opened { op, window } => on(inner, op, |op| op.answer(FirstReply::Opened, window))?,
+        ToHost::Taken { op, stdin, window } => {
+            on(inner, op, |op| op.answer(FirstReply::Taken { stdin }, window))?;
+        }
+        ToHost::Done { op } => on(inner, op, |op| op.answer(FirstReply::Done, 0))?,
+        ToHost::Refused { op, kind, message } => {
+            on(inner, op, |op| op.answer(FirstReply::Refused { kind, message: message.to_owned() }, 0))?;
+        }
+        ToHost::Eof { op, .. } => on(inner, op, |op| {
+            op.eof();
+            Ok(())
+        })?,
+        ToHost::Exited { op: number, exit, duration_us } => {
+            on(inner, number, |op| {
+                op.exited(exit, duration_us);
+                Ok(())
+            })?;
+            inner.forget(number);
+        }
+        ToHost::Pong { .. } => {}
+        ToHost::Welcome { .. } => {
+            return Err(LinkError::Unexpected { wanted: "another frame", got: "welcome" });
+        }
+        ToHost::Bye { reason } => {
+            tracing::warn!(reason, "an agent closed its link");
+            return Err(LinkError::Closed);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `then` with the operation. Frames for unknown operations are ignored: they crossed with our close of the operation.
+fn on(inner: &Inner, op: u64, then: impl FnOnce(&Op) -> Result<(), ProtoError>) -> Result<(), LinkError> {
+    if let Some(op) = inner.find(op) {
+        then(&op)?;
+    }
+    Ok(())
+}

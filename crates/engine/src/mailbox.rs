@@ -1,0 +1,126 @@
+//! The interface of a sandbox's actor: requests through a mailbox, permits for work inside, and the published status.
+
+use std::sync::Arc;
+
+use api::RunId;
+use rules::{AutoResume, ExposeOrder, NetworkChange, Operation, TimeMs};
+use store::{ExposedPort, SandboxRecord};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::counters::GaugeGuard;
+use crate::error::EngineError;
+use crate::link::Agent;
+use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
+
+/// The capacity of a mailbox. Senders wait while it is full.
+pub const MAILBOX: usize = 64;
+
+pub type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
+
+/// A request to an actor.
+pub enum ActorRequest {
+    /// Counts as activity and has no other effect.
+    Touch,
+    /// Asks for admission to run a command, operate on files, or use a port.
+    Enter {
+        operation: Operation,
+        reply: Reply<Admission>,
+    },
+    /// Asks for admission to start a detached execution.
+    Detach {
+        auto_resume: AutoResume,
+        is_terminal: bool,
+        reply: Reply<Admission>,
+    },
+    Pause {
+        reply: Reply<PauseResult>,
+    },
+    Resume {
+        reply: Reply<ResumeResult>,
+    },
+    Network {
+        change: NetworkChange,
+        reply: Reply<Status>,
+    },
+    Expose {
+        order: ExposeOrder,
+        run: Option<RunId>,
+        reply: Reply<ExposedPort>,
+    },
+    ClosePort {
+        port: u16,
+        run: Option<RunId>,
+        reply: Reply<TimeMs>,
+    },
+    Terminate {
+        reason: String,
+        reply: Reply<TerminateResult>,
+    },
+}
+
+/// The kind of admitted work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkKind {
+    /// Holds an execution slot and keeps the sandbox active.
+    Command,
+    /// Holds an execution slot. Only attached clients keep the sandbox active.
+    Terminal,
+    /// Keeps the sandbox active and holds no execution slot.
+    Traffic,
+}
+
+impl WorkKind {
+    pub fn of_detached(is_terminal: bool) -> Self {
+        if is_terminal { Self::Terminal } else { Self::Command }
+    }
+}
+
+/// The admission to work inside a running sandbox.
+pub struct Admission {
+    pub permit: Permit,
+    pub agent: Agent,
+    pub record: Arc<SandboxRecord>,
+    pub status: watch::Receiver<Status>,
+}
+
+/// The permit for admitted work. Returns to the actor when it is dropped.
+pub struct Permit {
+    work: WorkKind,
+    /// Unbounded, because there is one message per permit and the rules limit permits.
+    released: mpsc::UnboundedSender<WorkKind>,
+    _counted: Option<GaugeGuard>,
+}
+
+impl Permit {
+    pub fn new(
+        work: WorkKind,
+        released: mpsc::UnboundedSender<WorkKind>,
+        counted: Option<GaugeGuard>,
+    ) -> Self {
+        Self { work, released, _counted: counted }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        // Fails if the actor has ended, which ends the counting as well.
+        let _ = self.released.send(self.work);
+    }
+}
+
+/// A handle to a sandbox's actor.
+#[derive(Clone)]
+pub struct ActorHandle {
+    pub requests: mpsc::Sender<ActorRequest>,
+    pub status: watch::Receiver<Status>,
+}
+
+impl ActorHandle {
+    /// Sends a request and waits for the reply. The actor carries out the request even if the caller stops waiting.
+    pub async fn request<T>(&self, request: impl FnOnce(Reply<T>) -> ActorRequest) -> Result<T, EngineError> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || EngineError::NotFound { terminated: None };
+        self.requests.send(request(reply)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
+    }
+}

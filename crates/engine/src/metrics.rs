@@ -1,0 +1,65 @@
+//! The numbers that the metrics report: current numbers, and totals since the engine was opened.
+
+use api::SandboxState;
+use rules::{Capacity, Usage};
+
+use crate::counters::Counts;
+use crate::host::guest;
+use crate::services::Services;
+use crate::warm_pool::PoolState;
+
+/// A snapshot of the numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricsSnapshot {
+    /// Creates in progress.
+    pub creating: u64,
+    pub running: u64,
+    pub paused: u64,
+    pub executions_running: u64,
+    /// Commands that wait for an execution slot.
+    pub executions_waiting: u64,
+    pub pool: Vec<PoolState>,
+    pub capacity: Capacity,
+    pub usage: Usage,
+    pub counts: Counts,
+    /// Refusals by the network, by the code of the reason.
+    pub network_refusals: Vec<(&'static str, u64)>,
+    /// Traffic and connections of all sandboxes together.
+    pub traffic: net::Usage,
+}
+
+/// Reads all numbers. Costs one call to the network for each sandbox.
+pub fn snapshot(services: &Services) -> MetricsSnapshot {
+    let (mut running, mut paused) = (0, 0);
+    services.registry.each_state(|state| match state {
+        SandboxState::Running => running += 1,
+        SandboxState::Paused => paused += 1,
+        // A sandbox is registered after its creation and removed at its termination.
+        SandboxState::Creating | SandboxState::Terminated => {}
+    });
+    let counters = &services.counters;
+    MetricsSnapshot {
+        creating: counters.creating.get(),
+        running,
+        paused,
+        executions_running: counters.executions_running.get(),
+        executions_waiting: counters.executions_waiting.get(),
+        pool: services.warm_pool.state(),
+        capacity: services.ledger.capacity(),
+        usage: services.ledger.used(),
+        counts: counters.read(),
+        network_refusals: counters.network_refusals.read(),
+        traffic: traffic(services),
+    }
+}
+
+fn traffic(services: &Services) -> net::Usage {
+    let mut total = net::Usage::default();
+    for record in services.registry.records() {
+        let usage = services.host.network().usage(&guest(&record));
+        total.bytes_out += usage.bytes_out;
+        total.bytes_in += usage.bytes_in;
+        total.connections += usage.connections;
+    }
+    total
+}

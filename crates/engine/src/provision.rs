@@ -1,0 +1,176 @@
+//! Provisioning: sandboxes that run and have no owner and no record yet, for creates and for the warm pool.
+//!
+//! A failed step undoes all earlier steps before it returns. If the daemon crashes, the host has sandboxes without a record, which
+//! recovery removes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Resources, SandboxId};
+use driver::{Limits, SandboxSpec};
+use net::Guest;
+use rand::Rng;
+
+use crate::error::EngineError;
+use crate::host::{Host, guest_of_spec};
+use crate::ledger::{Ledger, Reservation, SlotLease};
+use crate::link::Agent;
+use crate::settings::Template;
+use crate::tasks::Tasks;
+use crate::warm_pool::WarmPool;
+
+/// How long a create waits for a sandbox that is being provisioned for the warm pool, in order to evict it.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A running sandbox without an owner.
+pub struct ProvisionedSandbox {
+    pub spec: SandboxSpec,
+    pub resources: Resources,
+    pub template: Template,
+    pub agent: Agent,
+    pub reservation: Reservation,
+    pub slot: SlotLease,
+}
+
+/// Capacity, a range of user ids, and an id for a sandbox.
+struct ReservedSandbox {
+    id: SandboxId,
+    resources: Resources,
+    reservation: Reservation,
+    slot: SlotLease,
+}
+
+/// Provisions sandboxes, and removes those that nobody owns.
+pub struct Provisioner {
+    host: Arc<Host>,
+    ledger: Arc<Ledger>,
+    warm_pool: Arc<WarmPool>,
+    tasks: Tasks,
+}
+
+/// Whether a sandbox was removed from the host completely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    Complete,
+    /// The next recovery repeats the removal. Until then the range of user ids and the address stay reserved.
+    Incomplete,
+}
+
+pub fn new_sandbox_id() -> SandboxId {
+    let mut random = [0; 20];
+    rand::rng().fill_bytes(&mut random);
+    SandboxId::from_random(random)
+}
+
+impl Provisioner {
+    pub fn new(host: Arc<Host>, ledger: Arc<Ledger>, warm_pool: Arc<WarmPool>, tasks: Tasks) -> Self {
+        Self { host, ledger, warm_pool, tasks }
+    }
+
+    /// Provisions a sandbox if the host has capacity.
+    pub async fn provision(
+        &self,
+        resources: Resources,
+        template: Template,
+    ) -> Result<ProvisionedSandbox, EngineError> {
+        self.start(self.reserve(resources)?, template).await
+    }
+
+    /// Provisions a sandbox and evicts warm sandboxes if the host has no capacity.
+    pub async fn provision_with_eviction(
+        &self,
+        resources: Resources,
+        template: Template,
+    ) -> Result<ProvisionedSandbox, EngineError> {
+        let reserved = loop {
+            match self.reserve(resources) {
+                Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
+                    if self.ledger.could_fit(resources) && self.evict_one_or_wait().await => {}
+                reserved => break reserved?,
+            }
+        };
+        self.start(reserved, template).await
+    }
+
+    fn reserve(&self, resources: Resources) -> Result<ReservedSandbox, EngineError> {
+        if self.tasks.is_stopping() {
+            return Err(EngineError::Stopping);
+        }
+        let reservation = self.ledger.reserve(resources)?;
+        let slot = self.ledger.lease_slot()?;
+        Ok(ReservedSandbox { id: new_sandbox_id(), resources, reservation, slot })
+    }
+
+    async fn start(
+        &self,
+        reserved: ReservedSandbox,
+        template: Template,
+    ) -> Result<ProvisionedSandbox, EngineError> {
+        let ReservedSandbox { id, resources, reservation, slot } = reserved;
+        let spec = SandboxSpec {
+            id,
+            slot: slot.number,
+            layers: template.layers.clone(),
+            limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
+            disk_mb: resources.disk_mb,
+        };
+        match self.host.provision(&spec).await {
+            Ok(agent) => Ok(ProvisionedSandbox { spec, resources, template, agent, reservation, slot }),
+            Err(error) => {
+                if self.remove(&guest_of_spec(&spec)).await == Removal::Incomplete {
+                    slot.keep();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a sandbox and frees its resources.
+    pub async fn discard(&self, sandbox: ProvisionedSandbox) {
+        if self.remove(&guest_of_spec(&sandbox.spec)).await == Removal::Incomplete {
+            sandbox.slot.keep();
+        }
+    }
+
+    pub fn discard_in_background(self: &Arc<Self>, sandbox: ProvisionedSandbox) {
+        let provisioner = Arc::clone(self);
+        self.tasks.spawn(async move { provisioner.discard(sandbox).await });
+    }
+
+    /// Evicts one warm sandbox. False if there is none.
+    pub async fn evict_one(&self) -> bool {
+        let Some(sandbox) = self.warm_pool.take_any() else { return false };
+        self.discard(sandbox).await;
+        true
+    }
+
+    /// Evicts one warm sandbox, and waits for one that is being provisioned. False if no capacity was freed.
+    ///
+    /// The caller is a create, during which the refill provisions no further sandboxes.
+    pub async fn evict_one_or_wait(&self) -> bool {
+        loop {
+            let delivery = self.warm_pool.next_delivery();
+            if self.evict_one().await {
+                return true;
+            }
+            let Some(mut delivery) = delivery else { return false };
+            match tokio::time::timeout(EVICTION_TIMEOUT, delivery.changed()).await {
+                // A sandbox that could not be provisioned has freed its capacity.
+                Ok(Ok(())) if self.warm_pool.is_empty() => return true,
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Removes a sandbox without an owner. A failure is logged; the next recovery repeats the removal.
+    async fn remove(&self, guest: &Guest) -> Removal {
+        match self.host.remove(guest).await {
+            Ok(()) => Removal::Complete,
+            Err(error) => {
+                tracing::error!(id = %guest.id, %error, "could not remove a sandbox without an owner");
+                Removal::Incomplete
+            }
+        }
+    }
+}

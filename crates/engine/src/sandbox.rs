@@ -1,0 +1,179 @@
+//! Operations on one sandbox on behalf of one account.
+
+use std::sync::Arc;
+
+use api::{EventKind, ExecuteRequest, NetworkPolicy, RunId, SandboxId, SandboxState};
+use rules::{AutoResume, ExposeOrder, NetworkChange, Operation, PortRefusal, TimeMs};
+use serde_json::Value;
+use store::{ExposedPort, NewEvent};
+
+use crate::engine::DIAL_TIMEOUT;
+use crate::error::EngineError;
+use crate::execution::{self, Execution};
+use crate::files::{self, FileOp, FileOperation};
+use crate::host::guest;
+use crate::link::Tunnel;
+use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Reply};
+use crate::ports::find_port;
+use crate::services::Services;
+use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
+
+/// A sandbox as one account addresses it. The account and the sandbox's existence are checked by each operation.
+#[derive(Clone, Copy)]
+pub struct SandboxHandle<'a> {
+    pub(crate) services: &'a Arc<Services>,
+    account: &'a str,
+    pub(crate) id: &'a SandboxId,
+}
+
+impl<'a> SandboxHandle<'a> {
+    pub(crate) fn new(services: &'a Arc<Services>, account: &'a str, id: &'a SandboxId) -> Self {
+        Self { services, account, id }
+    }
+
+    /// The last published status.
+    pub async fn status(self) -> Result<Status, EngineError> {
+        let status = self.actor().await?.status.borrow().clone();
+        if status.state() == SandboxState::Terminated {
+            return Err(self.not_found().await);
+        }
+        Ok(status)
+    }
+
+    pub async fn pause(self) -> Result<PauseResult, EngineError> {
+        self.request(|reply| ActorRequest::Pause { reply }).await
+    }
+
+    pub async fn resume(self) -> Result<ResumeResult, EngineError> {
+        self.request(|reply| ActorRequest::Resume { reply }).await
+    }
+
+    /// Kills all processes of the sandbox, then returns. The rest of it is removed in the background.
+    pub async fn terminate(self, reason: &str) -> Result<TerminateResult, EngineError> {
+        let reason = reason.to_owned();
+        self.request(|reply| ActorRequest::Terminate { reason, reply }).await
+    }
+
+    /// Runs a command and returns a stream of its output.
+    pub async fn execute(self, request: ExecuteRequest) -> Result<Execution, EngineError> {
+        let actor = self.actor().await?;
+        let started = execution::start(&actor, &self.services.journal, request).await;
+        self.explain_not_found(started).await
+    }
+
+    /// Starts a file operation. A paused sandbox is resumed for it if `auto_resume` allows.
+    pub async fn file_op(self, auto_resume: bool, op: &FileOp) -> Result<FileOperation, EngineError> {
+        let actor = self.actor().await?;
+        let started = files::start(&actor, auto_resume, op).await;
+        self.explain_not_found(started).await
+    }
+
+    /// Connects to a TCP port inside. The sandbox is not paused for idleness while the permit exists.
+    pub async fn dial(self, port: u16) -> Result<(Tunnel, Permit), EngineError> {
+        let admission = self.enter(Operation::Ports { auto_resume: AutoResume::Allowed }).await?;
+        Ok((admission.agent.dial(port, DIAL_TIMEOUT).await?, admission.permit))
+    }
+
+    /// The network policy of the sandbox, and its traffic so far.
+    pub async fn network(self) -> Result<(NetworkPolicy, net::Usage), EngineError> {
+        let status = self.status().await?;
+        let usage = self.services.host.network().usage(&guest(&status.record));
+        Ok((status.record.config.network.clone(), usage))
+    }
+
+    /// Changes the network policy. The policy is enforced and recorded when this returns, also of a paused sandbox.
+    pub async fn change_network(self, change: NetworkChange) -> Result<Status, EngineError> {
+        self.request(|reply| ActorRequest::Network { change, reply }).await
+    }
+
+    /// Exposes a port to the outside. Exposing a port again invalidates its earlier tokens and connections.
+    pub async fn expose(self, order: ExposeOrder, run: Option<RunId>) -> Result<ExposedPort, EngineError> {
+        self.request(|reply| ActorRequest::Expose { order, run, reply }).await
+    }
+
+    /// Closes an exposed port and its connections.
+    pub async fn close_port(self, port: u16, run: Option<RunId>) -> Result<TimeMs, EngineError> {
+        self.request(|reply| ActorRequest::ClosePort { port, run, reply }).await
+    }
+
+    /// The exposed ports.
+    pub async fn ports(self) -> Result<Vec<ExposedPort>, EngineError> {
+        Ok(self.status().await?.record.ports.clone())
+    }
+
+    /// One exposed port.
+    pub async fn port(self, port: u16) -> Result<ExposedPort, EngineError> {
+        let status = self.status().await?;
+        find_port(&status.record, port).cloned().ok_or(PortRefusal::NotExposed { port }.into())
+    }
+
+    /// Appends an event to the event journal without waiting for the disk. It survives a crash of the daemon and becomes
+    /// visible a moment later. The sandbox's existence is not checked.
+    pub fn append_event(self, run: Option<&RunId>, kind: EventKind, data: Value) {
+        self.services.journal.append(NewEvent {
+            sandbox: self.id.clone(),
+            account: self.account.to_owned(),
+            run: run.map(RunId::as_str).unwrap_or_default().to_owned(),
+            at: self.services.journal.now(),
+            kind: kind.to_string(),
+            data,
+            once: None,
+        });
+    }
+
+    /// Counts a request that is refused before it reaches the engine as activity of the sandbox. Does not wait; ignored if the
+    /// account has no such sandbox.
+    pub fn touch(self) {
+        if let Some(actor) = self.services.registry.find(self.id)
+            && actor.status.borrow().record.account == self.account
+        {
+            // A full mailbox holds requests, which count as activity as well.
+            let _ = actor.requests.try_send(ActorRequest::Touch);
+        }
+    }
+
+    pub(crate) async fn enter(self, operation: Operation) -> Result<Admission, EngineError> {
+        self.request(|reply| ActorRequest::Enter { operation, reply }).await
+    }
+
+    /// Sends a request to the sandbox's actor and waits for its answer.
+    async fn request<T>(self, request: impl FnOnce(Reply<T>) -> ActorRequest) -> Result<T, EngineError> {
+        let answer = self.actor().await?.request(request).await;
+        self.explain_not_found(answer).await
+    }
+
+    /// The sandbox's actor, if the sandbox belongs to the account.
+    pub(crate) async fn actor(self) -> Result<ActorHandle, EngineError> {
+        match self.services.registry.find(self.id) {
+            Some(actor) if actor.status.borrow().record.account == self.account => Ok(actor),
+            Some(_) => Err(EngineError::NotFound { terminated: None }),
+            None => Err(self.not_found().await),
+        }
+    }
+
+    /// The error for a sandbox without an actor. Only the owner learns when and why the sandbox ended.
+    async fn not_found(self) -> EngineError {
+        if self.services.tasks.is_stopping() {
+            // A stopping engine has emptied its registry although the sandboxes keep running.
+            return EngineError::Stopping;
+        }
+        let record = match self.services.journal.store().get(self.id).await {
+            Ok(record) => record,
+            Err(error) => return error.into(),
+        };
+        let terminated = record
+            .filter(|record| record.account == self.account)
+            .and_then(|record| Some((record.terminated_at?, record.reason.unwrap_or_default())));
+        EngineError::NotFound { terminated }
+    }
+
+    /// Adds when and why the sandbox ended to the error of a request during which it ended.
+    pub(crate) async fn explain_not_found<T>(self, result: Result<T, EngineError>) -> Result<T, EngineError> {
+        match result {
+            Err(EngineError::NotFound { .. } | EngineError::Refused(rules::Refusal::NotFound)) => {
+                Err(self.not_found().await)
+            }
+            result => result,
+        }
+    }
+}

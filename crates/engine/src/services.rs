@@ -1,0 +1,93 @@
+//! The services of one engine and how they are wired. Each part of the engine keeps the handles that it uses; only the entry points
+//! (`engine`, `sandbox`, `create`, `recover`, `metrics`) see all of them.
+
+use std::sync::Arc;
+
+use crate::actor::{ActorContext, ActorLimits};
+use crate::counters::Counters;
+use crate::detached::ExecutionRegistry;
+use crate::engine::Parts;
+use crate::host::Host;
+use crate::journal::Journal;
+use crate::ledger::Ledger;
+use crate::provision::Provisioner;
+use crate::registry::SandboxRegistry;
+use crate::settings::{EngineSettings, FindImage};
+use crate::tasks::Tasks;
+use crate::timer::Timer;
+use crate::warm_pool::WarmPool;
+use crate::warm_pool::refill::Refill;
+
+pub struct Services {
+    pub host: Arc<Host>,
+    pub journal: Journal,
+    pub counters: Arc<Counters>,
+    pub ledger: Arc<Ledger>,
+    pub warm_pool: Arc<WarmPool>,
+    pub provisioner: Arc<Provisioner>,
+    pub registry: Arc<SandboxRegistry>,
+    pub detached: Arc<ExecutionRegistry>,
+    pub actors: Arc<ActorContext>,
+    pub tasks: Tasks,
+    pub find_image: FindImage,
+}
+
+impl Services {
+    pub fn new(parts: Parts, settings: &EngineSettings) -> Self {
+        let Parts { driver, store, network, find_image, clock, refusals: _ } = parts;
+        let counters = Arc::new(Counters::default());
+        let tasks = Tasks::default();
+        let registry = Arc::new(SandboxRegistry::default());
+        let host = Arc::new(Host::new(driver, network, clock));
+        let journal = Journal::new(store, clock, Arc::clone(&counters));
+        let ledger = Arc::new(Ledger::new(settings.capacity, settings.slots));
+        let warm_pool = Arc::new(WarmPool::new(&settings.pool));
+        let provisioner = Arc::new(Provisioner::new(
+            Arc::clone(&host),
+            Arc::clone(&ledger),
+            Arc::clone(&warm_pool),
+            tasks.clone(),
+        ));
+        let detached =
+            Arc::new(ExecutionRegistry::new(settings.detached.clone(), journal.clone(), tasks.clone()));
+        let actors = Arc::new(ActorContext {
+            host: Arc::clone(&host),
+            provisioner: Arc::clone(&provisioner),
+            journal: journal.clone(),
+            counters: Arc::clone(&counters),
+            registry: Arc::clone(&registry),
+            detached: Arc::clone(&detached),
+            timer: Timer::start(),
+            tasks: tasks.clone(),
+            limits: ActorLimits {
+                concurrent_executions: settings.concurrent_executions,
+                execution_queue: settings.execution_queue,
+                paused_retention_ms: settings.paused_retention_ms,
+                prices: settings.prices.clone(),
+            },
+        });
+        Self {
+            host,
+            journal,
+            counters,
+            ledger,
+            warm_pool,
+            provisioner,
+            registry,
+            detached,
+            actors,
+            tasks,
+            find_image,
+        }
+    }
+
+    pub fn refill(&self) -> Refill {
+        Refill {
+            pool: Arc::clone(&self.warm_pool),
+            provisioner: Arc::clone(&self.provisioner),
+            find_image: Arc::clone(&self.find_image),
+            counters: Arc::clone(&self.counters),
+            tasks: self.tasks.clone(),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The warm pool: provisioned sandboxes without an owner, by image. `refill` provisions them; a create takes one that matches.
+
+pub mod refill;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::provision::ProvisionedSandbox;
+use crate::settings::{PoolTarget, Template};
+
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+
+pub struct WarmPool {
+    images: Mutex<HashMap<String, ImagePool>>,
+    /// Signals each sandbox that was provisioned for the pool or could not be provisioned.
+    delivered: watch::Sender<()>,
+    /// Notified when the pool may want more sandboxes.
+    wanted: Notify,
+}
+
+struct ImagePool {
+    target: PoolTarget,
+    ready: VecDeque<ProvisionedSandbox>,
+    /// The number of sandboxes that are being provisioned.
+    provisioning: u32,
+    /// The time of the next attempt after a failure.
+    not_before: Option<Instant>,
+    /// The delay after the next failure.
+    backoff: Duration,
+}
+
+/// The fill level of the pool of one image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolState {
+    pub image: String,
+    pub ready: u32,
+    pub target: u32,
+}
+
+impl WarmPool {
+    pub fn new(targets: &BTreeMap<String, PoolTarget>) -> Self {
+        let pool = |target: &PoolTarget| ImagePool {
+            target: *target,
+            ready: VecDeque::new(),
+            provisioning: 0,
+            not_before: None,
+            backoff: FIRST_BACKOFF,
+        };
+        let images = targets.iter().map(|(image, target)| (image.clone(), pool(target))).collect();
+        Self { images: Mutex::new(images), delivered: watch::channel(()).0, wanted: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ImagePool>> {
+        // A panic while the lock is held leaves valid pools.
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn state(&self) -> Vec<PoolState> {
+        let images = self.lock();
+        let mut state: Vec<_> = images
+            .iter()
+            .map(|(image, pool)| PoolState {
+                image: image.clone(),
+                ready: u32::try_from(pool.ready.len()).unwrap_or(u32::MAX),
+                target: pool.target.count,
+            })
+            .collect();
+        state.sort_by(|left, right| left.image.cmp(&right.image));
+        state
+    }
+
+    /// An image whose pool is below its target, with the size of the missing sandbox. Counts the sandbox as being provisioned.
+    fn next_to_provision(&self) -> Option<(String, PoolTarget)> {
+        let mut images = self.lock();
+        let now = Instant::now();
+        let (image, pool) = images.iter_mut().find(|(_, pool)| {
+            pool.ready.len() < pool.target.count.saturating_sub(pool.provisioning) as usize
+                && pool.not_before.is_none_or(|at| at <= now)
+        })?;
+        pool.provisioning += 1;
+        Some((image.clone(), pool.target))
+    }
+
+    /// Adds a sandbox from [`Self::next_to_provision`]; `None` if it could not be provisioned.
+    fn deliver(&self, image: &str, sandbox: Option<ProvisionedSandbox>) {
+        if let Some(pool) = self.lock().get_mut(image) {
+            pool.provisioning = pool.provisioning.saturating_sub(1);
+            if sandbox.is_some() {
+                (pool.not_before, pool.backoff) = (None, FIRST_BACKOFF);
+            } else {
+                // The delay keeps an image that fails from blocking the others.
+                pool.not_before = Some(Instant::now() + pool.backoff);
+                pool.backoff = (pool.backoff * 2).min(LONGEST_BACKOFF);
+            }
+            pool.ready.extend(sandbox);
+        }
+        self.delivered.send_replace(());
+        // The other refill task may be waiting for the same delivery.
+        self.wanted.notify_one();
+    }
+
+    /// Signals the next delivery; `None` if no sandbox is being provisioned.
+    pub fn next_delivery(&self) -> Option<watch::Receiver<()>> {
+        let images = self.lock();
+        images.values().any(|pool| pool.provisioning > 0).then(|| self.delivered.subscribe())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lock().values().all(|pool| pool.ready.is_empty())
+    }
+
+    /// Returns an unused sandbox to the pool. Gives it back if the pool is full.
+    pub fn put_back(&self, sandbox: ProvisionedSandbox) -> Option<ProvisionedSandbox> {
+        match self.lock().get_mut(&sandbox.template.name) {
+            Some(pool) if pool.ready.len() < pool.target.count as usize => {
+                pool.ready.push_front(sandbox);
+                None
+            }
+            _ => Some(sandbox),
+        }
+    }
+
+    pub fn take_any(&self) -> Option<ProvisionedSandbox> {
+        self.lock().values_mut().find_map(|pool| pool.ready.pop_front())
+    }
+
+    /// Takes a sandbox of exactly this image with a disk of this size; CPU and memory can be changed later. Also returns stale
+    /// sandboxes, which no create will match, for the caller to discard.
+    pub fn take_matching(
+        &self,
+        template: &Template,
+        disk_mb: u32,
+    ) -> (Option<ProvisionedSandbox>, Vec<ProvisionedSandbox>) {
+        let mut stale = Vec::new();
+        let mut images = self.lock();
+        let Some(pool) =
+            images.get_mut(&template.name).filter(|pool| pool.target.resources.disk_mb == disk_mb)
+        else {
+            return (None, stale);
+        };
+        let found = std::iter::from_fn(|| pool.ready.pop_front()).find_map(|sandbox| {
+            if sandbox.template == *template && !sandbox.agent.is_closed() {
+                return Some(sandbox);
+            }
+            stale.push(sandbox);
+            None
+        });
+        drop(images);
+        (found, stale)
+    }
+
+    /// Makes the refill check whether the pool wants more sandboxes.
+    pub fn request_refill(&self) {
+        self.wanted.notify_one();
+    }
+
+    async fn refill_requested(&self) {
+        self.wanted.notified().await;
+    }
+}

@@ -1,0 +1,72 @@
+//! Fills the warm pool in the background.
+//!
+//! The tasks pause while callers create sandboxes. A warm sandbox has no record: if the daemon crashes, recovery removes it, so no
+//! sandbox is given to two callers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::counters::Counters;
+use crate::error::EngineError;
+use crate::provision::{ProvisionedSandbox, Provisioner};
+use crate::settings::{FindImage, PoolTarget};
+use crate::tasks::Tasks;
+use crate::warm_pool::WarmPool;
+
+/// The number of sandboxes that are provisioned at a time. Most of the CPU time belongs to sandboxes in use.
+const TASKS: usize = 2;
+/// How long a task pauses before it checks again whether callers create sandboxes.
+const CREATE_PAUSE: Duration = Duration::from_millis(50);
+/// How soon after its delay a failed image is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What the refill tasks work with.
+#[derive(Clone)]
+pub struct Refill {
+    pub pool: Arc<WarmPool>,
+    pub provisioner: Arc<Provisioner>,
+    pub find_image: FindImage,
+    pub counters: Arc<Counters>,
+    pub tasks: Tasks,
+}
+
+impl Refill {
+    /// Starts the tasks. When the engine stops they complete the sandboxes in progress, which the engine then evicts.
+    pub fn start(self) {
+        for _ in 0..TASKS {
+            let refill = self.clone();
+            self.tasks.spawn(async move { refill.run().await });
+        }
+    }
+
+    async fn run(&self) {
+        while !self.tasks.is_stopping() {
+            if self.counters.creating.get() > 0 {
+                self.tasks.until_stopped(tokio::time::sleep(CREATE_PAUSE)).await;
+                continue;
+            }
+            let Some((image, target)) = self.pool.next_to_provision() else {
+                let requested = tokio::time::timeout(RETRY_INTERVAL, self.pool.refill_requested());
+                self.tasks.until_stopped(requested).await;
+                continue;
+            };
+            let provisioned = self.provision(&image, target).await;
+            if let Err(error) = &provisioned {
+                tracing::warn!(image, %error, "could not provision a warm sandbox");
+            }
+            self.pool.deliver(&image, provisioned.ok().flatten());
+        }
+    }
+
+    /// `None` if the image is not on this host.
+    async fn provision(
+        &self,
+        image: &str,
+        target: PoolTarget,
+    ) -> Result<Option<ProvisionedSandbox>, EngineError> {
+        let Some(template) = (self.find_image)(image) else {
+            return Ok(None);
+        };
+        Ok(Some(self.provisioner.provision(target.resources, template).await?))
+    }
+}

@@ -1,0 +1,229 @@
+//! The test harness: an engine on in-memory fakes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ExecuteRequest, ExecutionResult, Resources, SandboxConfig, SandboxId, SandboxState};
+use driver::fake::FakeDriver;
+use engine::{
+    Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolTarget, Recovered, Template,
+};
+use rules::{Capacity, TimeMs};
+use store::{MemoryStore, Store, StoreError};
+use tokio::sync::mpsc;
+
+use crate::network::fake::FakeNetwork;
+
+pub const IMAGE: &str = "test:1";
+pub const START: TimeMs = TimeMs(1_700_000_000_000);
+pub const SECOND: u64 = 1000;
+pub const MINUTE: u64 = 60 * SECOND;
+pub const HOUR: u64 = 60 * MINUTE;
+pub const DAY: u64 = 24 * HOUR;
+pub const SIZE: Resources = Resources { cpu: 2, memory_mb: 2048, disk_mb: 5120 };
+
+pub fn settings() -> EngineSettings {
+    EngineSettings {
+        capacity: Capacity { cpu: 64, memory_mb: 65_536, disk_mb: 655_360 },
+        pool: Default::default(),
+        concurrent_executions: 3,
+        execution_queue: 0,
+        paused_retention_ms: 0,
+        terminated_retention_ms: 0,
+        slots: 32,
+        prices: Default::default(),
+        // Tests that start detached executions set a directory of their own.
+        detached: DetachedSettings::in_dir("/nowhere/executions".into()),
+    }
+}
+
+pub fn with_pool(count: u32) -> EngineSettings {
+    let pool = [(IMAGE.to_owned(), PoolTarget { count, resources: SIZE })].into();
+    EngineSettings { pool, ..settings() }
+}
+
+/// A sandbox without an idle timeout and with a long lifetime.
+pub fn config() -> SandboxConfig {
+    SandboxConfig {
+        image: IMAGE.to_owned(),
+        resources: SIZE,
+        env: Default::default(),
+        workdir: "/workspace".to_owned(),
+        timeout_ms: 365 * DAY,
+        idle_timeout_ms: 0,
+        metadata: Default::default(),
+        network: Default::default(),
+    }
+}
+
+pub fn template() -> Template {
+    Template { name: IMAGE.to_owned(), digest: "sha256:1".to_owned(), layers: Vec::new(), env: Vec::new() }
+}
+
+pub fn command(text: &str) -> ExecuteRequest {
+    ExecuteRequest {
+        command: text.to_owned(),
+        cwd: None,
+        env: Default::default(),
+        timeout_ms: 5 * MINUTE,
+        stdin: None,
+        auto_resume: true,
+        run_id: None,
+    }
+}
+
+pub struct Harness {
+    pub driver: FakeDriver,
+    pub store: MemoryStore,
+    pub engine: Engine,
+    pub clock: Clock,
+    pub recovered: Recovered,
+    pub network: FakeNetwork,
+    pub refusals: mpsc::Sender<net::Refusal>,
+}
+
+impl Harness {
+    pub async fn new(settings: EngineSettings) -> Self {
+        Self::over(FakeDriver::new(), MemoryStore::new(), settings, START).await
+    }
+
+    /// Opens an engine on the host and store of another one.
+    pub async fn over(
+        driver: FakeDriver,
+        store: MemoryStore,
+        settings: EngineSettings,
+        start: TimeMs,
+    ) -> Self {
+        let network = FakeNetwork::beside(&driver);
+        Self::over_all(driver, store, network, settings, start).await
+    }
+
+    pub async fn over_all(
+        driver: FakeDriver,
+        store: MemoryStore,
+        network: FakeNetwork,
+        settings: EngineSettings,
+        start: TimeMs,
+    ) -> Self {
+        let clock = Clock::runtime(start);
+        let (refusals, told) = mpsc::channel(2000);
+        let parts = Parts {
+            driver: Arc::new(driver.clone()),
+            store: Arc::new(store.clone()),
+            network: Arc::new(network.clone()),
+            refusals: Some(told),
+            find_image: Arc::new(|name: &str| (name == IMAGE).then(template)),
+            clock,
+        };
+        let (engine, recovered) = Engine::open(parts, settings).await.unwrap();
+        Self { driver, store, engine, clock, recovered, network, refusals }
+    }
+
+    pub async fn create(&self) -> SandboxId {
+        self.create_with(config()).await.unwrap()
+    }
+
+    pub async fn create_with(&self, config: SandboxConfig) -> Result<SandboxId, EngineError> {
+        Ok(self.engine.create("test", config, template(), None).await?.record.id.clone())
+    }
+
+    pub async fn run(&self, id: &SandboxId, text: &str) -> Result<ExecutionResult, EngineError> {
+        self.request(id, command(text)).await
+    }
+
+    pub async fn request(
+        &self,
+        id: &SandboxId,
+        request: ExecuteRequest,
+    ) -> Result<ExecutionResult, EngineError> {
+        self.engine.sandbox("test", id).execute(request).await?.collect(1 << 20).await
+    }
+
+    /// The output of a command, which must succeed.
+    pub async fn output(&self, id: &SandboxId, text: &str) -> String {
+        let result = self.run(id, text).await.unwrap();
+        assert_eq!(result.exit_code, Some(0), "{text:?}: {result:?}");
+        result.stdout
+    }
+
+    pub async fn state(&self, id: &SandboxId) -> Option<SandboxState> {
+        match self.engine.sandbox("test", id).status().await {
+            Ok(status) => Some(status.state()),
+            Err(EngineError::NotFound { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// When and why a sandbox was terminated.
+    pub async fn ended(&self, id: &SandboxId) -> (TimeMs, String) {
+        match self.engine.sandbox("test", id).status().await {
+            Err(EngineError::NotFound { terminated: Some(why) }) => why,
+            other => panic!("{id} should be terminated and is {other:?}"),
+        }
+    }
+
+    pub async fn events(&self, id: &SandboxId) -> Vec<store::Event> {
+        self.store.events(id, 0, store::MAX_PAGE).await.unwrap()
+    }
+
+    /// The events of the sandbox's lifecycle.
+    pub async fn life(&self, id: &SandboxId) -> Vec<store::Event> {
+        self.events(id).await.into_iter().filter(|event| event.kind.starts_with("sandbox.")).collect()
+    }
+
+    pub async fn kinds(&self, id: &SandboxId) -> Vec<String> {
+        self.events(id).await.into_iter().map(|event| event.kind).collect()
+    }
+
+    pub fn fail_next_commit(&self) {
+        self.store.fail_next_commit(StoreError::Failed {
+            step: "commit",
+            reason: "made to fail by a test".to_owned(),
+        });
+    }
+
+    pub fn used(&self) -> (u64, u64, u64) {
+        let (_, used) = self.engine.capacity();
+        (used.cpu, used.memory_mb, used.disk_mb)
+    }
+
+    /// Terminates all sandboxes and checks that nothing is left.
+    pub async fn assert_clean(&self) {
+        for record in self.store.living().await.unwrap() {
+            self.engine.sandbox(&record.account, &record.id).terminate("test").await.unwrap();
+        }
+        settle().await;
+        assert_eq!(self.driver.traces(), Default::default());
+        assert_eq!((self.used(), self.engine.living()), ((0, 0, 0), 0));
+        assert_eq!((self.network.links(), self.network.policies()), (Vec::new(), 0));
+        assert_eq!(self.driver.violations(), Vec::<String>::new());
+        assert_eq!(self.network.violations(), Vec::<String>::new());
+    }
+}
+
+/// Runs one daemon until it crashes, then another one on the same host and store.
+pub fn two_daemons<T>(
+    first: (EngineSettings, impl AsyncFnOnce(&Harness) -> T),
+    second: (EngineSettings, impl AsyncFnOnce(&Harness, T)),
+) {
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    let network = FakeNetwork::beside(&driver);
+    let open = async |settings, start| {
+        Harness::over_all(driver.clone(), store.clone(), network.clone(), settings, start).await
+    };
+    let known = runtime().block_on(async { first.1(&open(first.0, START).await).await });
+    runtime().block_on(async { second.1(&open(second.0, START.after(HOUR)).await, known).await });
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+/// Lets all tasks run until they wait for time to pass.
+pub async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+pub async fn pass(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
