@@ -15,6 +15,6 @@ pub trait Gate: Send + Sync + 'static {
     /// Datagrams of a guest may go to these addresses no more. No error for one that was not open.
     async fn close(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr]) -> io::Result<()>;
 
-    /// Whether an address is one of this host's own now. Takes some microseconds.
-    fn is_host(&self, address: Ipv4Addr) -> io::Result<bool>;
+    /// Whether an address is one of this host's own at this moment.
+    async fn is_host(&self, address: Ipv4Addr) -> io::Result<bool>;
 }

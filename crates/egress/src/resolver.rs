@@ -140,9 +140,9 @@ impl Resolver {
         Ok((answer, 0))
     }
 
-    fn see_that_none_is_closed(&self, answer: &Answer) -> Result<(), Failure> {
+    async fn see_that_none_is_closed(&self, answer: &Answer) -> Result<(), Failure> {
         for address in answer.addresses() {
-            let is_host = self.gate.is_host(address).map_err(|error| {
+            let is_host = self.gate.is_host(address).await.map_err(|error| {
                 Failure::Upstream(format!("the host's own addresses are not known: {error}"))
             })?;
             if let Some(why) = self.ranges.closed(address, is_host) {
@@ -160,7 +160,7 @@ impl Resolve for Resolver {
         if !answer.exists {
             return Err(Failure::NoSuchName);
         }
-        self.see_that_none_is_closed(&answer)?;
+        self.see_that_none_is_closed(&answer).await?;
         let list: Vec<Ipv4Addr> = answer.addresses().collect();
         if list.is_empty() {
             return Err(Failure::NoAddress);
@@ -170,7 +170,7 @@ impl Resolve for Resolver {
 
     async fn records(&self, name: &str, kind: RecordType) -> Result<Records, Failure> {
         let (answer, age) = self.find(name, kind).await?;
-        self.see_that_none_is_closed(&answer)?;
+        self.see_that_none_is_closed(&answer).await?;
         Ok(Records { exists: answer.exists, list: answer.list(age), soa: answer.soa(age) })
     }
 }

@@ -102,8 +102,7 @@ impl Engine {
         self.services.registry.count()
     }
 
-    /// The numbers that the metrics report. Reads the network usage of each sandbox one after the other, which is a kernel
-    /// call per sandbox: not for the path of a request.
+    /// The numbers that the metrics report. Blocks while the kernel lists the traffic of all links: not for an async worker.
     pub fn metrics(&self) -> MetricsSnapshot {
         metrics::snapshot(&self.services)
     }

@@ -54,12 +54,6 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
 }
 
 fn traffic(services: &Services) -> net::Usage {
-    let mut total = net::Usage::default();
-    for record in services.registry.records() {
-        let usage = services.host.network().usage(&guest(&record));
-        total.bytes_out += usage.bytes_out;
-        total.bytes_in += usage.bytes_in;
-        total.connections += usage.connections;
-    }
-    total
+    let guests: Vec<net::Guest> = services.registry.records().iter().map(|record| guest(record)).collect();
+    services.host.network().total_usage(&guests)
 }

@@ -107,7 +107,7 @@ async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, E
             Hold::Stopped
         }
     };
-    if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)) {
+    if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)).await {
         tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
     }
     let reservation = services.ledger.adopt(record.config.resources, hold);

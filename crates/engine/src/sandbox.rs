@@ -77,7 +77,7 @@ impl<'a> SandboxHandle<'a> {
     /// The network policy of the sandbox, and its traffic so far.
     pub async fn network(self) -> Result<(NetworkPolicy, net::Usage), EngineError> {
         let status = self.status().await?;
-        let usage = self.services.host.network().usage(&guest(&status.record));
+        let usage = self.services.host.network().usage(&guest(&status.record)).await;
         Ok((status.record.config.network.clone(), usage))
     }
 

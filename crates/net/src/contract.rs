@@ -47,7 +47,7 @@ pub trait Network: Send + Sync + 'static {
     fn plug(&self, guest: &Guest, namespace: BorrowedFd<'_>) -> Result<(), NetError>;
 
     /// Whether a sandbox has its link to the host.
-    fn is_plugged(&self, _guest: &Guest) -> bool {
+    async fn is_plugged(&self, _guest: &Guest) -> bool {
         true
     }
 
@@ -57,7 +57,10 @@ pub trait Network: Send + Sync + 'static {
     /// Removes everything of a sandbox. No error if there is nothing.
     async fn unplug(&self, guest: &Guest) -> Result<(), NetError>;
 
-    fn usage(&self, guest: &Guest) -> Usage;
+    async fn usage(&self, guest: &Guest) -> Usage;
+
+    /// The usage of several sandboxes together. Blocks while the kernel lists its links: not for an async worker.
+    fn total_usage(&self, guests: &[Guest]) -> Usage;
 
     /// Ends what runs here and leaves the host as it is: sandboxes live on.
     async fn close(&self);

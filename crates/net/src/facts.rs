@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::contract::NetError;
 use crate::netlink::RouteSocket;
+use crate::owner::OwnerThread;
 use crate::settings::{HostSettings, Pool};
 use crate::{forwarding, links, pool, routes};
 
@@ -49,16 +50,17 @@ pub fn is_host(address: Ipv4Addr) -> io::Result<bool> {
 /// Finds addresses as the daemon would.
 pub fn resolver(settings: &HostSettings) -> Result<Arc<dyn Resolve>, NetError> {
     let fault = |error: io::Error| NetError::new("set up the resolver", error);
-    let gate = Arc::new(Bystander(RouteSocket::open().map_err(fault)?));
+    let lookups = RouteSocket::open().and_then(|socket| OwnerThread::spawn("net-lookups", socket));
+    let gate = Arc::new(ReadOnly(lookups.map_err(fault)?));
     let resolver = Resolver::new(settings.resolver.clone(), ranges(settings), gate).map_err(fault)?;
     Ok(Arc::new(resolver))
 }
 
-/// Knows the host, and opens nothing.
-struct Bystander(RouteSocket);
+/// Looks up routes and changes nothing.
+struct ReadOnly(OwnerThread<RouteSocket>);
 
 #[async_trait]
-impl Gate for Bystander {
+impl Gate for ReadOnly {
     async fn open(&self, _: Ipv4Addr, _: &[Ipv4Addr], _: std::time::Duration) -> io::Result<()> {
         Ok(())
     }
@@ -67,8 +69,8 @@ impl Gate for Bystander {
         Ok(())
     }
 
-    fn is_host(&self, address: Ipv4Addr) -> io::Result<bool> {
-        routes::is_host(&self.0, address)
+    async fn is_host(&self, address: Ipv4Addr) -> io::Result<bool> {
+        self.0.call("look up a route", move |socket| routes::is_host(socket, address)).await
     }
 }
 

@@ -1,44 +1,51 @@
-//! The table of this daemon in the host's packet filter: put in force as one piece at the start, changed by single elements
-//! from then on. Remembers what it is to hold, so that all of it can be restored at once.
+//! The daemon's table in the host's packet filter. It is loaded as a whole at the start; afterwards single elements of its sets
+//! change. [`Firewall`] remembers what the table has to contain, so that everything can be restored after somebody else changed
+//! it. All calls block; one [`crate::owner::OwnerThread`] owns the firewall and runs them in order.
 
 mod elements;
 pub mod log;
 mod nft;
-pub mod watch;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv4Net;
 use rules::Ranges;
 
 use crate::names::Scope;
+use crate::owner::Owned;
 use elements::{Change, Elements, Key, Set};
 
 const TEMPLATE: &str = include_str!("firewall/table.nft");
-/// Tracked connections that one sandbox may have in the kernel.
+/// Connections of one sandbox that the kernel tracks.
 const CONNECTIONS_MAX: u32 = 8192;
-/// Addresses that datagrams of one sandbox may go to.
+/// Learnt addresses of one sandbox.
 const LEARNT_MAX: usize = 4096;
-/// An address stays open for this much longer than asked, so that a name that is asked for all the time costs a change of the
-/// kernel's set now and then only.
-const LONGER: Duration = Duration::from_secs(15);
+/// Added to the lifetime of a learnt address, so that a name that is looked up all the time does not cost a change of the
+/// kernel's set each time.
+const LIFETIME_MARGIN: Duration = Duration::from_secs(15);
+/// A learnt element with less time left than this may expire before it is compared.
+const EXPIRING: Duration = Duration::from_secs(2);
 
-/// What passes for a sandbox.
+/// The sets with one element per sandbox.
+const SANDBOX_SETS: [Set; 3] = [Set::Guests, Set::Open, Set::Strict];
+/// The sets that are the same for all sandboxes.
+const SHARED_SETS: [Set; 4] = [Set::Closed, Set::Opened, Set::OpenedHere, Set::ClosedByOperator];
+
+/// What a sandbox's packets may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {
-    /// Nothing yet.
+    /// Nothing: no policy is in force yet.
     Nothing,
-    /// Everything that is not closed to all.
+    /// Every address that is not closed to all sandboxes.
     Public,
-    /// What it has learnt.
+    /// Addresses that the sandbox has learnt.
     Learnt,
 }
 
-/// The names and ranges that the table is made of.
+/// The names and ranges that the table is rendered from.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub scope: Scope,
@@ -50,25 +57,21 @@ pub struct Plan {
 pub struct Firewall {
     plan: Plan,
     elements: Elements,
-    /// Held while the kernel is told, so that both say the same.
-    book: Mutex<HashMap<Ipv4Addr, Entry>>,
-    /// What is in force, but for the sets of sandboxes.
-    fixed: Mutex<Fixed>,
+    /// What the sets of sandboxes have to contain. Changed after the kernel has accepted the change.
+    entries: HashMap<Ipv4Addr, Entry>,
+    /// What the kernel contained right after the table was loaded.
+    loaded: Loaded,
 }
 
+/// The part of the table that does not change while it is in force.
 #[derive(Default, PartialEq, Eq)]
-struct Fixed {
-    /// The kernel's numbers of the rules.
+struct Loaded {
+    /// The kernel's handles of the rules.
     rules: Vec<u64>,
-    /// What the sets hold that are the same for all.
-    sets: Vec<Vec<Vec<u8>>>,
+    shared_sets: Vec<Vec<Vec<u8>>>,
 }
 
-const OF_SANDBOXES: [Set; 3] = [Set::Guests, Set::Open, Set::Strict];
-const OF_ALL: [Set; 4] = [Set::Closed, Set::Opened, Set::OpenedHere, Set::ClosedByOperator];
-/// An element this close to its end may be gone already.
-const ENDING: Duration = Duration::from_secs(2);
-
+/// One sandbox, by its address.
 struct Entry {
     link: String,
     passes: Passes,
@@ -76,11 +79,15 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(link: &str, passes: Passes) -> Self {
+        Self { link: link.to_owned(), passes, learnt: HashMap::new() }
+    }
+
     fn key(&self, guest: Ipv4Addr, target: Option<Ipv4Addr>) -> Key {
         Key { link: self.link.clone(), guest, target }
     }
 
-    /// All elements of this sandbox, those that it is not to have as well.
+    /// Puts the sandbox into the sets that it belongs to, and takes it out of the others.
     fn changes(&self, guest: Ipv4Addr) -> Vec<Change> {
         let key = self.key(guest, None);
         let either = |is_in: bool, set: Set| match is_in {
@@ -96,112 +103,101 @@ impl Entry {
 }
 
 impl Firewall {
-    /// Touches nothing yet.
+    /// Opens the netlink socket; the kernel's rules stay as they are.
     pub fn new(plan: Plan) -> io::Result<Self> {
         let elements = Elements::open(plan.scope.table())?;
-        Ok(Self { plan, elements, book: Mutex::default(), fixed: Mutex::default() })
+        Ok(Self { plan, elements, entries: HashMap::new(), loaded: Loaded::default() })
     }
 
-    /// Puts the table in force, whatever was there. Elements stay.
-    pub fn establish(&self) -> io::Result<()> {
-        let _book = self.book();
-        self.load()
-    }
-
-    fn load(&self) -> io::Result<()> {
+    /// Loads the table. Elements of sandboxes that an earlier daemon left in it stay.
+    pub fn establish(&mut self) -> io::Result<()> {
         let text = self.plan.render();
         nft::run(&text).or_else(|error| {
-            // A set of an older version may be of another shape. Nothing passes until its elements are back.
-            tracing::warn!(%error, "the table is made anew");
+            // An older version may have left a set of another type. Nothing passes until its elements are back.
+            tracing::warn!(%error, "the firewall table cannot be updated in place; it is deleted and created anew");
             let table = self.plan.scope.table();
             nft::run(&format!("add table inet {table}\ndelete table inet {table}\n{text}"))
         })?;
-        *self.fixed() = self.read_fixed()?;
+        self.loaded = self.read_loaded()?;
         Ok(())
     }
 
-    fn read_fixed(&self) -> io::Result<Fixed> {
+    fn read_loaded(&mut self) -> io::Result<Loaded> {
         let rules = self.elements.rules()?;
-        let sets = match rules.is_empty() {
-            true => Vec::new(),
-            false => OF_ALL.into_iter().map(|set| self.elements.raw(set)).collect::<io::Result<_>>()?,
-        };
-        Ok(Fixed { rules, sets })
-    }
-
-    /// What there is to watch for changes that are not ours.
-    pub fn watched(&self) -> watch::Watched {
-        watch::Watched { table: self.plan.scope.table(), ours: self.elements.number }
-    }
-
-    /// Puts back everything if what is in force is not what was put in force. Says whether it did.
-    pub fn mend(&self) -> io::Result<bool> {
-        let book = self.book();
-        if self.read_fixed().is_ok_and(|found| found == *self.fixed()) {
-            let changes = self.differences(&book)?;
-            self.elements.change(&changes)?;
-            return Ok(!changes.is_empty());
+        let mut shared_sets = Vec::new();
+        if !rules.is_empty() {
+            for set in SHARED_SETS {
+                shared_sets.push(self.elements.raw(set)?);
+            }
         }
-        self.load()?;
-        let changes = self.differences(&book)?;
-        self.elements.change(&changes)?;
-        Ok(true)
+        Ok(Loaded { rules, shared_sets })
     }
 
-    /// What has to be changed so that the sets of sandboxes hold what the book says.
-    fn differences(&self, book: &HashMap<Ipv4Addr, Entry>) -> io::Result<Vec<Change>> {
-        let wanted: Vec<Change> = book.iter().flat_map(|(guest, entry)| entry.changes(*guest)).collect();
+    /// The kernel's port number of our socket, which tells our own changes from those of others.
+    pub fn port_number(&self) -> u32 {
+        self.elements.number
+    }
+
+    /// Restores whatever differs from what has to be in force. Returns whether anything did.
+    pub fn mend(&mut self) -> io::Result<bool> {
+        let is_intact = self.read_loaded().is_ok_and(|found| found == self.loaded);
+        if !is_intact {
+            self.establish()?;
+        }
+        let changes = self.differences()?;
+        self.elements.change(&changes)?;
+        Ok(!is_intact || !changes.is_empty())
+    }
+
+    /// The changes that bring the sets of sandboxes to what `entries` says.
+    fn differences(&mut self) -> io::Result<Vec<Change>> {
+        let wanted: Vec<Change> =
+            self.entries.iter().flat_map(|(guest, entry)| entry.changes(*guest)).collect();
         let mut changes = Vec::new();
-        for set in OF_SANDBOXES {
-            let known: HashSet<Key> = self.elements.list(set)?.into_iter().map(|(key, _)| key).collect();
-            let to_be: HashSet<&Key> = wanted.iter().filter_map(|change| change.put_into(set)).collect();
-            changes.extend(
-                to_be.iter().filter(|key| !known.contains(**key)).map(|key| Change::Put(set, (*key).clone())),
-            );
-            changes.extend(
-                known.iter().filter(|key| !to_be.contains(key)).map(|key| Change::Drop(set, key.clone())),
-            );
+        for set in SANDBOX_SETS {
+            let found: HashSet<Key> = self.elements.list(set)?.into_iter().map(|(key, _)| key).collect();
+            let wanted: HashSet<&Key> = wanted.iter().filter_map(|change| change.put_into(set)).collect();
+            let missing = wanted.iter().filter(|key| !found.contains(**key));
+            changes.extend(missing.map(|key| Change::Put(set, (*key).clone())));
+            let foreign = found.iter().filter(|key| !wanted.contains(key));
+            changes.extend(foreign.map(|key| Change::Drop(set, key.clone())));
         }
         let now = Instant::now();
-        let mut known: HashSet<Key> =
+        let mut found: HashSet<Key> =
             self.elements.list(Set::Learnt)?.into_iter().map(|(key, _)| key).collect();
-        for (guest, entry) in book {
+        for (guest, entry) in &self.entries {
             for (target, until) in &entry.learnt {
                 let key = entry.key(*guest, Some(*target));
-                if !known.remove(&key)
-                    && let Some(left) = until.checked_duration_since(now + ENDING)
+                if !found.remove(&key)
+                    && let Some(left) = until.checked_duration_since(now + EXPIRING)
                 {
                     changes.push(Change::PutFor(Set::Learnt, key, left));
                 }
             }
         }
-        changes.extend(known.into_iter().map(|key| Change::Drop(Set::Learnt, key)));
+        changes.extend(found.into_iter().map(|key| Change::Drop(Set::Learnt, key)));
         Ok(changes)
     }
 
-    /// Makes the kernel's sets and the book say what lives, and answers what is still learnt by whom.
+    /// Replaces all entries by those of the living sandboxes, in the kernel too. Returns the learnt addresses that the kernel
+    /// still has: sandbox, address, expiry.
     pub fn reconcile(
-        &self,
+        &mut self,
         living: &[(Ipv4Addr, String, Passes)],
     ) -> io::Result<Vec<(Ipv4Addr, Ipv4Addr, Instant)>> {
-        let mut book = self.book();
         let now = Instant::now();
-        *book = living
-            .iter()
-            .map(|(guest, link, passes)| {
-                (*guest, Entry { link: link.clone(), passes: *passes, learnt: HashMap::new() })
-            })
-            .collect();
+        let entries = living.iter().map(|(guest, link, passes)| (*guest, Entry::new(link, *passes)));
+        self.entries = entries.collect();
         let mut changes = Vec::new();
-        for set in OF_SANDBOXES {
-            let known = self.elements.list(set)?;
-            let dead = known.into_iter().filter(|(key, _)| !lives(&book, key));
+        for set in SANDBOX_SETS {
+            let found = self.elements.list(set)?;
+            let dead = found.into_iter().filter(|(key, _)| !self.is_living(key));
             changes.extend(dead.map(|(key, _)| Change::Drop(set, key)));
         }
         let mut still = Vec::new();
         for (key, left) in self.elements.list(Set::Learnt)? {
             let (Some(target), Some(left)) = (key.target, left) else { continue };
-            let entry = book.get_mut(&key.guest).filter(|entry| entry.link == key.link);
+            let entry = self.entries.get_mut(&key.guest).filter(|entry| entry.link == key.link);
             match entry.filter(|entry| entry.passes == Passes::Learnt) {
                 Some(entry) => {
                     entry.learnt.insert(target, now + left);
@@ -210,32 +206,32 @@ impl Firewall {
                 None => changes.push(Change::Drop(Set::Learnt, key)),
             }
         }
-        for (guest, entry) in book.iter() {
+        for (guest, entry) in &self.entries {
             changes.extend(entry.changes(*guest));
         }
         self.elements.change(&changes)?;
         Ok(still)
     }
 
-    /// A sandbox is there. A policy that is in force for it stays.
-    pub fn admit(&self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
-        let mut book = self.book();
-        let entry = book.entry(guest).or_insert_with(|| Entry {
-            link: link.to_owned(),
-            passes: Passes::Nothing,
-            learnt: HashMap::new(),
-        });
+    fn is_living(&self, key: &Key) -> bool {
+        self.entries.get(&key.guest).is_some_and(|entry| entry.link == key.link)
+    }
+
+    /// Adds a sandbox. A policy that is already in force for it stays.
+    pub fn admit(&mut self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
+        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, Passes::Nothing));
         self.elements.change(&entry.changes(guest))
     }
 
-    /// Says what passes for a sandbox from now on, and what it may reach no more of what it had learnt.
-    pub fn set(&self, guest: Ipv4Addr, link: &str, passes: Passes, forgotten: &[Ipv4Addr]) -> io::Result<()> {
-        let mut book = self.book();
-        let entry = book.entry(guest).or_insert_with(|| Entry {
-            link: link.to_owned(),
-            passes,
-            learnt: HashMap::new(),
-        });
+    /// Sets what passes for a sandbox from now on, and closes the learnt addresses in `forgotten`.
+    pub fn set(
+        &mut self,
+        guest: Ipv4Addr,
+        link: &str,
+        passes: Passes,
+        forgotten: &[Ipv4Addr],
+    ) -> io::Result<()> {
+        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, passes));
         entry.passes = passes;
         let mut changes = entry.changes(guest);
         let gone: Vec<Ipv4Addr> = match passes {
@@ -250,10 +246,9 @@ impl Firewall {
         Ok(())
     }
 
-    /// Datagrams of a sandbox may go to addresses. Nothing happens for one whose policy asks for no such thing.
-    pub fn open(&self, guest: Ipv4Addr, targets: &[Ipv4Addr], lasting: Duration) -> io::Result<()> {
-        let mut book = self.book();
-        let Some(entry) = book.get_mut(&guest).filter(|entry| entry.passes == Passes::Learnt) else {
+    /// Opens addresses to a sandbox's datagrams. Has no effect unless its policy is a list of names.
+    pub fn open(&mut self, guest: Ipv4Addr, targets: &[Ipv4Addr], lasting: Duration) -> io::Result<()> {
+        let Some(entry) = self.entries.get_mut(&guest).filter(|entry| entry.passes == Passes::Learnt) else {
             return Ok(());
         };
         let now = Instant::now();
@@ -272,11 +267,11 @@ impl Firewall {
             if entry.learnt.len() + wanted.len() > LEARNT_MAX {
                 return Err(io::Error::new(
                     io::ErrorKind::QuotaExceeded,
-                    "the sandbox has learnt too many addresses",
+                    format!("the sandbox has learnt {LEARNT_MAX} addresses, which is the maximum"),
                 ));
             }
         }
-        let lasting = lasting + LONGER;
+        let lasting = lasting + LIFETIME_MARGIN;
         let changes: Vec<Change> = wanted
             .iter()
             .map(|target| Change::PutFor(Set::Learnt, entry.key(guest, Some(*target)), lasting))
@@ -286,10 +281,9 @@ impl Firewall {
         Ok(())
     }
 
-    /// Datagrams of a sandbox may go to addresses no more.
-    pub fn close(&self, guest: Ipv4Addr, targets: &[Ipv4Addr]) -> io::Result<()> {
-        let mut book = self.book();
-        let Some(entry) = book.get_mut(&guest) else { return Ok(()) };
+    /// Closes learnt addresses to a sandbox's datagrams.
+    pub fn close(&mut self, guest: Ipv4Addr, targets: &[Ipv4Addr]) -> io::Result<()> {
+        let Some(entry) = self.entries.get_mut(&guest) else { return Ok(()) };
         let known: Vec<Ipv4Addr> =
             targets.iter().filter(|target| entry.learnt.contains_key(*target)).copied().collect();
         let changes: Vec<Change> =
@@ -299,44 +293,38 @@ impl Firewall {
         Ok(())
     }
 
-    /// A sandbox is gone.
-    pub fn remove(&self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
-        let mut book = self.book();
+    /// Removes a sandbox. No error if it is unknown.
+    pub fn remove(&mut self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
         let key = Key { link: link.to_owned(), guest, target: None };
         let mut changes: Vec<Change> =
-            OF_SANDBOXES.into_iter().map(|set| Change::Drop(set, key.clone())).collect();
-        if let Some(entry) = book.get(&guest) {
+            SANDBOX_SETS.into_iter().map(|set| Change::Drop(set, key.clone())).collect();
+        if let Some(entry) = self.entries.get(&guest) {
             let targets = entry.learnt.keys();
             changes.extend(targets.map(|target| Change::Drop(Set::Learnt, entry.key(guest, Some(*target)))));
         }
         self.elements.change(&changes)?;
-        book.remove(&guest);
+        self.entries.remove(&guest);
         Ok(())
     }
 
-    /// Whether any sandbox is known.
+    /// Whether no sandbox is known.
     pub fn is_empty(&self) -> bool {
-        self.book().is_empty()
+        self.entries.is_empty()
     }
 
-    /// Removes the table. No error if there is none.
-    pub fn retire(&self) -> io::Result<()> {
-        let _book = self.book();
+    /// Deletes the table. No error if there is none.
+    pub fn retire(&mut self) -> io::Result<()> {
         let table = self.plan.scope.table();
         nft::run(&format!("add table inet {table}\ndelete table inet {table}\n"))
     }
-
-    fn fixed(&self) -> MutexGuard<'_, Fixed> {
-        self.fixed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn book(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Entry>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-fn lives(book: &HashMap<Ipv4Addr, Entry>, key: &Key) -> bool {
-    book.get(&key.guest).is_some_and(|entry| entry.link == key.link)
+impl Owned for Firewall {
+    fn after_panic(&mut self) {
+        if let Err(error) = self.mend() {
+            tracing::error!(%error, "the firewall cannot be restored after a panic");
+        }
+    }
 }
 
 impl Plan {

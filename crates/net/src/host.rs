@@ -1,8 +1,9 @@
 //! The network of this host's sandboxes.
 //!
-//! What was made lives on without the daemon: links, table and what is learnt stay in force, DNS and the proxy answer nobody, and
-//! so whatever is not decided is closed.
+//! Links, firewall table and learnt addresses stay in force when the daemon ends. DNS and the proxy do not answer then, so
+//! nothing new is allowed until the daemon is back.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,53 +15,54 @@ use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
 use egress::{Gate, Guests, Parts, Refusal, Refusals, Resolver};
 use ipnet::Ipv4Net;
-use tokio::runtime::RuntimeFlavor;
 use tokio::sync::mpsc;
 
 use crate::contract::{Guest, NetError, Network, Usage};
 use crate::firewall::{Firewall, Passes, Plan};
 use crate::kernel::Kernel;
+use crate::links::Link;
 use crate::netlink::RouteSocket;
 use crate::plug::{self, Ends};
 use crate::pool::{self, Claim};
-use crate::serving::Serving;
+use crate::serving::{Serving, Watched};
 use crate::settings::HostSettings;
 use crate::{forwarding, links, routes};
 
-/// Where the proxy listens, on the gateway's address. Sandboxes cannot call it by that.
+/// Where the proxy listens, on the gateway's address. Sandboxes cannot connect to this port directly.
 pub const PROXY_PORT: u16 = 15001;
 const DNS_PORT: u16 = 53;
-const MTU_USUAL: u32 = 1500;
-const MTU_LASTS: Duration = Duration::from_secs(10);
+const MTU_DEFAULT: u32 = 1500;
+/// How long the MTU is cached.
+const MTU_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Links, addresses and the packet filter of one daemon, and the servers behind them.
+/// Links, addresses and the firewall of one daemon, with its DNS server and proxy.
 pub struct HostNetwork {
     settings: HostSettings,
     claim: Claim,
     kernel: Arc<Kernel>,
     parts: Arc<Parts>,
     serving: Serving,
-    /// The namespace that this is in.
+    /// The network namespace of the host.
     home: File,
     mtu: Mutex<Option<(u32, Instant)>>,
 }
 
 impl HostNetwork {
-    /// Claims a block, puts the table in force, and starts to listen. Sandboxes that run already keep what they have; nothing
-    /// is served before [`Network::recover`]. Blocking: takes some tens of milliseconds.
+    /// Claims a block of addresses, loads the firewall table and binds the ports of DNS and the proxy. Running sandboxes keep
+    /// what they have. Connections are served after [`Network::recover`]. Blocks for some tens of milliseconds.
     pub fn open(settings: HostSettings) -> Result<(Self, mpsc::Receiver<Refusal>), NetError> {
         let fault = |step| move |error: io::Error| NetError::new(step, error);
         let home = File::open("/proc/thread-self/ns/net").map_err(fault("open the network namespace"))?;
         let links = RouteSocket::open().map_err(fault("open netlink"))?;
-        let questions = RouteSocket::open().map_err(fault("open netlink"))?;
         let claim = pool::claim(&links, &settings)?;
-        forwarding::enable().map_err(fault("let the host forward packets"))?;
+        forwarding::enable().map_err(fault("turn on packet forwarding"))?;
         let ranges = settings.ranges(Some(claim.block.0));
         let gateway = claim.block.gateway();
         let plan = Plan { scope: claim.scope, gateway, proxy_port: PROXY_PORT, ranges: ranges.clone() };
-        let firewall = Firewall::new(plan).map_err(fault("open nftables"))?;
-        firewall.establish().map_err(fault("put the rules in force"))?;
-        let kernel = Arc::new(Kernel { firewall, links, questions });
+        let mut firewall = Firewall::new(plan).map_err(fault("open nftables"))?;
+        firewall.establish().map_err(fault("load the firewall table"))?;
+        let watched = Watched { table: claim.scope.table(), ours: firewall.port_number() };
+        let kernel = Arc::new(Kernel::start(firewall, links).map_err(fault("start the network's threads"))?);
         let gate: Arc<dyn Gate> = Arc::clone(&kernel) as Arc<dyn Gate>;
         let resolver = Resolver::new(settings.resolver.clone(), ranges.clone(), Arc::clone(&gate))
             .map_err(fault("set up the resolver"))?;
@@ -69,11 +71,11 @@ impl HostNetwork {
         let parts = Arc::new(Parts { guests, gate, resolver: Arc::new(resolver), refusals, ranges });
         let dns = SocketAddrV4::new(gateway, DNS_PORT);
         let proxy = SocketAddrV4::new(gateway, PROXY_PORT);
-        let serving = Serving::listen(dns, proxy, claim.scope)?;
+        let serving = Serving::listen(dns, proxy, claim.scope, watched)?;
         Ok((Self { settings, claim, kernel, parts, serving, home, mtu: Mutex::default() }, told))
     }
 
-    /// Where sandboxes find DNS.
+    /// The address of the DNS server.
     pub fn gateway(&self) -> Ipv4Addr {
         self.claim.block.gateway()
     }
@@ -86,7 +88,7 @@ impl HostNetwork {
         self.claim.block.of_slot(guest.slot)
     }
 
-    /// What DNS and the proxy work with.
+    /// What the DNS server and the proxy use.
     pub fn parts(&self) -> &Arc<Parts> {
         &self.parts
     }
@@ -95,45 +97,52 @@ impl HostNetwork {
         self.claim.scope.link(guest.slot)
     }
 
-    /// Of the link that most packets leave by: nothing has to be cut into pieces on the way. To find out means to look at all
-    /// the host's routes, so it is known for a while.
+    /// The MTU of the link with the default route, so that packets of sandboxes need no fragmentation on the way out. Cached,
+    /// because it takes a dump of all routes. Blocks.
     fn mtu(&self) -> u32 {
         let mut known = self.mtu.lock().unwrap_or_else(PoisonError::into_inner);
         match *known {
-            Some((mtu, since)) if since.elapsed() < MTU_LASTS => mtu,
+            Some((mtu, since)) if since.elapsed() < MTU_LIFETIME => mtu,
             _ => known.insert((self.find_mtu(), Instant::now())).0,
         }
     }
 
     fn find_mtu(&self) -> u32 {
-        let links = &self.kernel.links;
-        let by_default = routes::all(links).ok().and_then(|all| {
-            all.into_iter().find(|route| route.range.prefix_len() == 0).and_then(|route| route.link)
-        });
-        let found = by_default.and_then(|index| links::with_index(links, index).ok().flatten());
-        found.map_or(MTU_USUAL, |link| link.mtu.clamp(576, 65_535))
-    }
-
-    fn put_in_force(&self, guest: &Guest, policy: &EgressPolicy) -> io::Result<()> {
-        let address = self.address(guest);
-        let forgotten = self.parts.guests.admit(&guest.id, address, policy);
-        self.kernel.firewall.set(address, &self.link(guest), passes(policy), &forgotten)
-    }
-
-    /// Links of sandboxes that are not among the living.
-    fn remove_dead_links(&self, living: &[String]) -> io::Result<()> {
-        let prefix = self.claim.scope.links();
-        for link in links::all(&self.kernel.links)? {
-            let is_ours = link.name.starts_with(&prefix) && link.index != self.claim.gateway_link;
-            if is_ours && !living.contains(&link.name) {
-                tracing::info!(link = link.name, "a link of no sandbox is removed");
-                links::remove(&self.kernel.links, &link.name)?;
+        let find = |socket: &mut RouteSocket| {
+            let default = routes::all(socket)?.into_iter().find(|route| route.range.prefix_len() == 0);
+            match default.and_then(|route| route.link) {
+                Some(index) => links::with_index(socket, index),
+                None => Ok(None),
             }
-        }
-        Ok(())
+        };
+        let found = self.kernel.lookups.call_blocking("find the default route's MTU", find).ok().flatten();
+        found.map_or(MTU_DEFAULT, |link| link.mtu.clamp(576, 65_535))
     }
 
-    fn reconcile(&self, living: &[(Guest, EgressPolicy)]) -> io::Result<()> {
+    async fn put_in_force(&self, guest: &Guest, policy: &EgressPolicy) -> io::Result<()> {
+        let (address, link, passes) = (self.address(guest), self.link(guest), passes(policy));
+        let forgotten = self.parts.guests.admit(&guest.id, address, policy);
+        let set = move |firewall: &mut Firewall| firewall.set(address, &link, passes, &forgotten);
+        self.kernel.firewall.call("set a policy", set).await
+    }
+
+    /// Removes links of sandboxes that are not in `living`.
+    async fn remove_dead_links(&self, living: Vec<String>) -> io::Result<()> {
+        let (prefix, gateway) = (self.claim.scope.links(), self.claim.gateway_link);
+        let remove = move |socket: &mut RouteSocket| {
+            for link in links::all(socket)? {
+                let is_ours = link.name.starts_with(&prefix) && link.index != gateway;
+                if is_ours && !living.contains(&link.name) {
+                    tracing::info!(link = link.name, "removing the link of a sandbox that is gone");
+                    links::remove(socket, &link.name)?;
+                }
+            }
+            Ok(())
+        };
+        self.kernel.links.call("remove links of sandboxes that are gone", remove).await
+    }
+
+    async fn reconcile(&self, living: &[(Guest, EgressPolicy)]) -> io::Result<()> {
         let names: Vec<String> = living.iter().map(|(guest, _)| self.link(guest)).collect();
         let wanted: Vec<(Ipv4Addr, String, Passes)> = living
             .iter()
@@ -142,13 +151,26 @@ impl HostNetwork {
         for (guest, policy) in living {
             self.parts.guests.admit(&guest.id, self.address(guest), policy);
         }
-        let still: Vec<(Ipv4Addr, Ipv4Addr, Instant)> = self.kernel.firewall.reconcile(&wanted)?;
-        for (guest, target, until) in still {
+        let reconcile = move |firewall: &mut Firewall| firewall.reconcile(&wanted);
+        for (guest, target, until) in self.kernel.firewall.call("restore policies", reconcile).await? {
             if let Some(guest) = self.parts.guests.find(guest) {
                 guest.recall(target, until);
             }
         }
-        self.remove_dead_links(&names)
+        self.remove_dead_links(names).await
+    }
+
+    fn usage_of(&self, guest: &Guest, link: Option<&Link>) -> Usage {
+        let connections = self.parts.guests.find(self.address(guest)).map_or(0, |guest| guest.connections());
+        Usage {
+            bytes_out: link.map_or(0, |link| link.bytes_received),
+            bytes_in: link.map_or(0, |link| link.bytes_sent),
+            connections: connections as u64,
+        }
+    }
+
+    async fn find_link(&self, name: String) -> io::Result<Option<Link>> {
+        self.kernel.links.call("find a link", move |socket| links::find(socket, &name)).await
     }
 }
 
@@ -159,19 +181,10 @@ fn passes(policy: &EgressPolicy) -> Passes {
     }
 }
 
-/// What waits for the kernel, which now and then takes its time: other tasks of the worker go on elsewhere.
-fn off_the_workers<T>(work: impl FnOnce() -> T) -> T {
-    let runtime = tokio::runtime::Handle::try_current();
-    match runtime.map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
-}
-
 #[async_trait]
 impl Network for HostNetwork {
     async fn recover(&self, living: &[(Guest, EgressPolicy)]) -> Result<(), NetError> {
-        self.reconcile(living).map_err(|error| NetError::new("bring the network back", error))?;
+        self.reconcile(living).await.map_err(|error| NetError::new("restore the network", error))?;
         self.serving.start(&self.parts, &self.kernel)
     }
 
@@ -180,45 +193,55 @@ impl Network for HostNetwork {
         let address = self.address(guest);
         let ends = Ends { link: &link, address, gateway: self.gateway(), mtu: self.mtu() };
         self.serving.clean(address);
+        let name = link.clone();
+        let admit = move |firewall: &mut Firewall| firewall.admit(address, &name);
         let plugged = self
             .kernel
             .firewall
-            .admit(address, &link)
+            .call_blocking("admit a sandbox", admit)
             .and_then(|()| plug::plug(&ends, self.home.as_fd(), namespace));
         plugged.map_err(|error| NetError::new("connect the sandbox's network", error))
     }
 
-    fn is_plugged(&self, guest: &Guest) -> bool {
-        links::find(&self.kernel.links, &self.link(guest)).is_ok_and(|link| link.is_some())
+    async fn is_plugged(&self, guest: &Guest) -> bool {
+        self.find_link(self.link(guest)).await.is_ok_and(|link| link.is_some())
     }
 
     async fn apply(&self, guest: &Guest, policy: &EgressPolicy) -> Result<(), NetError> {
-        off_the_workers(|| self.put_in_force(guest, policy))
+        self.put_in_force(guest, policy)
+            .await
             .map_err(|error| NetError::new("put the sandbox's network policy in force", error))
     }
 
     async fn unplug(&self, guest: &Guest) -> Result<(), NetError> {
-        off_the_workers(|| {
-            let (address, link) = (self.address(guest), self.link(guest));
-            self.parts.guests.remove(address);
-            self.kernel
-                .firewall
-                .remove(address, &link)
-                .map_err(|error| NetError::new("close the sandbox's network", error))?;
-            let left = links::find(&self.kernel.links, &link).ok().flatten();
-            self.serving.sweep(left.as_ref(), address);
-            Ok(())
-        })
+        let (address, link) = (self.address(guest), self.link(guest));
+        self.parts.guests.remove(address);
+        let name = link.clone();
+        let remove = move |firewall: &mut Firewall| firewall.remove(address, &name);
+        let removed = self.kernel.firewall.call("remove a sandbox", remove).await;
+        removed.map_err(|error| NetError::new("close the sandbox's network", error))?;
+        let left = self.find_link(link).await.ok().flatten();
+        self.serving.sweep(left.as_ref(), address);
+        Ok(())
     }
 
-    fn usage(&self, guest: &Guest) -> Usage {
-        let link = links::find(&self.kernel.links, &self.link(guest)).ok().flatten();
-        let connections = self.parts.guests.find(self.address(guest)).map_or(0, |guest| guest.connections());
-        Usage {
-            bytes_out: link.as_ref().map_or(0, |link| link.bytes_received),
-            bytes_in: link.as_ref().map_or(0, |link| link.bytes_sent),
-            connections: connections as u64,
-        }
+    async fn usage(&self, guest: &Guest) -> Usage {
+        let link = self.find_link(self.link(guest)).await.ok().flatten();
+        self.usage_of(guest, link.as_ref())
+    }
+
+    fn total_usage(&self, guests: &[Guest]) -> Usage {
+        let all =
+            self.kernel.links.call_blocking("list links", |socket| links::all(socket)).unwrap_or_default();
+        let links: HashMap<&str, &Link> = all.iter().map(|link| (link.name.as_str(), link)).collect();
+        guests.iter().fold(Usage::default(), |total, guest| {
+            let usage = self.usage_of(guest, links.get(self.link(guest).as_str()).copied());
+            Usage {
+                bytes_out: total.bytes_out + usage.bytes_out,
+                bytes_in: total.bytes_in + usage.bytes_in,
+                connections: total.connections + usage.connections,
+            }
+        })
     }
 
     async fn close(&self) {
@@ -226,13 +249,16 @@ impl Network for HostNetwork {
     }
 
     async fn retire(&self) -> Result<(), NetError> {
-        if !self.kernel.firewall.is_empty() {
+        let fault = |error: io::Error| NetError::new("remove the network", error);
+        let is_empty = self.kernel.firewall.call("count sandboxes", |firewall| Ok(firewall.is_empty()));
+        if !is_empty.await.map_err(fault)? {
             return Ok(());
         }
         self.serving.stop().await;
-        let fault = |error: io::Error| NetError::new("remove the network", error);
-        self.remove_dead_links(&[]).map_err(fault)?;
-        self.kernel.firewall.retire().map_err(fault)?;
-        pool::give_back(&self.kernel.links, &self.claim, &self.settings.data_dir).map_err(fault)
+        self.remove_dead_links(Vec::new()).await.map_err(fault)?;
+        self.kernel.firewall.call("delete the firewall table", Firewall::retire).await.map_err(fault)?;
+        let (claim, data_dir) = (self.claim, self.settings.data_dir.clone());
+        let give_back = move |socket: &mut RouteSocket| pool::give_back(socket, &claim, &data_dir);
+        self.kernel.links.call("give back the block of addresses", give_back).await.map_err(fault)
     }
 }

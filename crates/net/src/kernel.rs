@@ -1,4 +1,4 @@
-//! The side of the kernel that DNS and the proxy see.
+//! The threads that talk to the kernel, and the view of them that DNS and the proxy have.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -9,27 +9,51 @@ use egress::Gate;
 
 use crate::firewall::Firewall;
 use crate::netlink::RouteSocket;
+use crate::owner::OwnerThread;
 use crate::routes;
 
+/// One thread for each kernel lock, so that a request waits only for requests of its kind: the kernel can hold the lock of its
+/// links for tens of milliseconds while it removes one.
 pub struct Kernel {
-    pub firewall: Firewall,
-    /// For links and routes.
-    pub links: RouteSocket,
-    /// Of its own, so that no question waits for a link that is being made.
-    pub questions: RouteSocket,
+    /// The nftables table.
+    pub firewall: OwnerThread<Firewall>,
+    /// Links, and changes of routes.
+    pub links: OwnerThread<RouteSocket>,
+    /// Route lookups for decisions of DNS and the proxy.
+    pub lookups: OwnerThread<RouteSocket>,
+}
+
+impl Kernel {
+    pub fn start(firewall: Firewall, links: RouteSocket) -> io::Result<Self> {
+        Ok(Self {
+            firewall: OwnerThread::spawn("net-firewall", firewall)?,
+            links: OwnerThread::spawn("net-links", links)?,
+            lookups: OwnerThread::spawn("net-lookups", RouteSocket::open()?)?,
+        })
+    }
 }
 
 #[async_trait]
 impl Gate for Kernel {
     async fn open(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr], lasting: Duration) -> io::Result<()> {
-        self.firewall.open(guest, addresses, lasting)
+        let (opened, closed) = (addresses.to_vec(), addresses.to_vec());
+        let undo = move |firewall: &mut Firewall| {
+            if let Err(error) = firewall.close(guest, &closed) {
+                tracing::warn!(%guest, %error, "addresses of an abandoned DNS answer stay open until they expire");
+            }
+        };
+        // The caller checks the policy once more when this returns. If it is gone by then, nobody else would close these.
+        self.firewall
+            .call_or_undo("open addresses", move |firewall| firewall.open(guest, &opened, lasting), undo)
+            .await
     }
 
     async fn close(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr]) -> io::Result<()> {
-        self.firewall.close(guest, addresses)
+        let addresses = addresses.to_vec();
+        self.firewall.call("close addresses", move |firewall| firewall.close(guest, &addresses)).await
     }
 
-    fn is_host(&self, address: Ipv4Addr) -> io::Result<bool> {
-        routes::is_host(&self.questions, address)
+    async fn is_host(&self, address: Ipv4Addr) -> io::Result<bool> {
+        self.lookups.call("look up a route", move |socket| routes::is_host(socket, address)).await
     }
 }

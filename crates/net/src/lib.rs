@@ -11,6 +11,7 @@ mod links;
 mod names;
 mod netlink;
 mod none;
+mod owner;
 mod plug;
 mod pool;
 mod routes;

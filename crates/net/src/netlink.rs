@@ -1,7 +1,7 @@
 //! Questions to the kernel's routing and links, and their answers. Blocking: the kernel answers before `send` returns.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -11,12 +11,15 @@ use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use tokio::io::unix::AsyncFd;
 
+use crate::owner::Owned;
+
 /// What the kernel packs into one datagram of a dump at most.
 pub const DATAGRAM_BYTES: usize = 64 * 1024;
 
-/// A socket to the network namespace that it was opened in.
+/// A socket to the network namespace that it was opened in. Calls block until the kernel has answered. It is not `Sync`: one
+/// thread uses it.
 pub struct RouteSocket {
-    socket: Mutex<Inner>,
+    socket: RefCell<Inner>,
 }
 
 struct Inner {
@@ -30,7 +33,7 @@ impl RouteSocket {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         let inner = Inner { socket, sequence: 0, buffer: Vec::new() };
-        Ok(Self { socket: Mutex::new(inner) })
+        Ok(Self { socket: RefCell::new(inner) })
     }
 
     /// Has something done. `flags` are beside those of every request.
@@ -49,9 +52,11 @@ impl RouteSocket {
     }
 
     fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).ask(message, flags)
+        self.socket.borrow_mut().ask(message, flags)
     }
 }
+
+impl Owned for RouteSocket {}
 
 impl Inner {
     fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {

@@ -28,7 +28,11 @@ impl Network for NoNetwork {
         Ok(())
     }
 
-    fn usage(&self, _guest: &Guest) -> Usage {
+    async fn usage(&self, _guest: &Guest) -> Usage {
+        Usage::default()
+    }
+
+    fn total_usage(&self, _guests: &[Guest]) -> Usage {
         Usage::default()
     }
 

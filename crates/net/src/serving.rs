@@ -2,6 +2,7 @@
 //! own, so that a sandbox that floods them slows no request of the interface.
 
 mod sweeper;
+mod watch;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
@@ -15,12 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::contract::NetError;
-use crate::firewall::{log, watch};
+use crate::firewall::log;
 use crate::kernel::Kernel;
 use crate::links::Link;
 use crate::names::Scope;
 use crate::taken;
 use sweeper::{Swept, Unclean};
+pub use watch::Watched;
 
 /// Connections that wait to be accepted.
 const WAITING: i32 = 4096;
@@ -34,6 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct Serving {
     scope: Scope,
+    watched: Watched,
     runtime: Mutex<Option<Runtime>>,
     handle: Handle,
     sockets: Mutex<Option<Sockets>>,
@@ -52,7 +55,12 @@ struct Sockets {
 
 impl Serving {
     /// Takes the ports. What comes waits until [`Serving::start`].
-    pub fn listen(dns: SocketAddrV4, proxy: SocketAddrV4, scope: Scope) -> Result<Self, NetError> {
+    pub fn listen(
+        dns: SocketAddrV4,
+        proxy: SocketAddrV4,
+        scope: Scope,
+        watched: Watched,
+    ) -> Result<Self, NetError> {
         let fault = |error: io::Error| NetError::new("listen on the gateway's address", error);
         let at = |address: SocketAddrV4| {
             move |error: io::Error| {
@@ -92,6 +100,7 @@ impl Serving {
         let (sweeps, swept) = mpsc::unbounded_channel();
         Ok(Self {
             scope,
+            watched,
             runtime: Mutex::new(Some(runtime)),
             handle,
             sockets: Mutex::new(Some(sockets)),
@@ -122,10 +131,8 @@ impl Serving {
             self.tasks.spawn_on(sweeping, &self.handle);
         }
         self.tasks.spawn_on(log::run(self.scope, Arc::clone(parts), self.stop.clone()), &self.handle);
-        let watched = kernel.firewall.watched();
-        let kernel = Arc::clone(kernel);
-        let mend = Arc::new(move || kernel.firewall.mend());
-        self.tasks.spawn_on(watch::run(watched, mend, self.stop.clone()), &self.handle);
+        let watching = watch::run(self.watched.clone(), Arc::clone(kernel), self.stop.clone());
+        self.tasks.spawn_on(watching, &self.handle);
         Ok(())
     }
 

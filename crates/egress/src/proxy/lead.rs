@@ -42,7 +42,7 @@ pub async fn lead(session: Session, client: TcpStream, mut place: Place) {
 
 async fn run(session: &Arc<Session>, client: Wire, place: &mut Place) -> Result<(), Stop> {
     let port = session.wanted.port();
-    session.check_open(*session.wanted.ip(), None)?;
+    session.check_open(*session.wanted.ip(), None).await?;
     if let Some(reason) = beforehand(&session.guest.names(), port) {
         return Err(Stop::Refused(reason, None));
     }

@@ -62,8 +62,8 @@ impl Session {
     }
 
     /// An error if no sandbox may reach an address, or if that cannot be found out now.
-    pub fn check_open(&self, address: Ipv4Addr, name: Option<&str>) -> Result<(), Stop> {
-        let is_host = self.parts.gate.is_host(address)?;
+    pub async fn check_open(&self, address: Ipv4Addr, name: Option<&str>) -> Result<(), Stop> {
+        let is_host = self.parts.gate.is_host(address).await?;
         match self.parts.ranges.closed(address, is_host) {
             Some(_) => Err(Stop::Refused(Reason::ClosedAddress, name.map(str::to_owned))),
             None => Ok(()),
@@ -93,7 +93,7 @@ impl Session {
 
     /// Connects to an address, at the port that the client chose.
     pub async fn connect(&self, address: Ipv4Addr, name: Option<&str>) -> Result<Wire, Stop> {
-        self.check_open(address, name)?;
+        self.check_open(address, name).await?;
         let connecting = TcpStream::connect((address, self.wanted.port()));
         match timeout(CONNECT_TIME, connecting).await {
             Ok(connected) => Ok(Wire::new(connected?)),

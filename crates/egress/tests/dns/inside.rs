@@ -51,7 +51,7 @@ impl Gate for FakeGate {
         Ok(())
     }
 
-    fn is_host(&self, address: Ipv4Addr) -> io::Result<bool> {
+    async fn is_host(&self, address: Ipv4Addr) -> io::Result<bool> {
         Ok(self.of_host.lock().unwrap().contains(&address))
     }
 }

@@ -46,7 +46,7 @@ impl Gate for NoKernel {
         Ok(())
     }
 
-    fn is_host(&self, _: Ipv4Addr) -> io::Result<bool> {
+    async fn is_host(&self, _: Ipv4Addr) -> io::Result<bool> {
         Ok(false)
     }
 }

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use netlink_packet_core::{
@@ -107,7 +106,7 @@ pub struct Elements {
     table: String,
     /// The kernel's number of our socket: what it tells of changes says by whom they were.
     pub number: u32,
-    socket: Mutex<Inner>,
+    inner: Inner,
 }
 
 struct Inner {
@@ -119,43 +118,40 @@ impl Elements {
     pub fn open(table: String) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         let number = socket.bind_auto()?.port_number();
-        Ok(Self { table, number, socket: Mutex::new(Inner { socket, sequence: 0 }) })
+        Ok(Self { table, number, inner: Inner { socket, sequence: 0 } })
     }
 
     /// Makes changes. All of up to 768 are in force at once when this returns, or none.
-    pub fn change(&self, changes: &[Change]) -> io::Result<()> {
-        let mut inner = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn change(&mut self, changes: &[Change]) -> io::Result<()> {
         for some in changes.chunks(IN_BATCH_MAX) {
             let messages = self.messages(some);
-            inner.transact(messages)?;
+            self.inner.transact(messages)?;
         }
         Ok(())
     }
 
     /// What a set of sandboxes holds, with the time that is left.
-    pub fn list(&self, set: Set) -> io::Result<Vec<(Key, Option<Duration>)>> {
+    pub fn list(&mut self, set: Set) -> io::Result<Vec<(Key, Option<Duration>)>> {
         let found = self.dump(set)?;
         Ok(found.into_iter().filter_map(|(bytes, left)| Some((Key::read(&bytes)?, left))).collect())
     }
 
     /// What any set holds, as the kernel has it.
-    pub fn raw(&self, set: Set) -> io::Result<Vec<Vec<u8>>> {
+    pub fn raw(&mut self, set: Set) -> io::Result<Vec<Vec<u8>>> {
         let mut found: Vec<Vec<u8>> = self.dump(set)?.into_iter().map(|(bytes, _)| bytes).collect();
         found.sort_unstable();
         Ok(found)
     }
 
-    fn dump(&self, set: Set) -> io::Result<Vec<(Vec<u8>, Option<Duration>)>> {
-        let mut inner = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+    fn dump(&mut self, set: Set) -> io::Result<Vec<(Vec<u8>, Option<Duration>)>> {
         let question = NfTablesMessage::GetSetElement(self.message(set, Vec::new()));
-        Ok(inner.dump(question)?.into_iter().flat_map(read).collect())
+        Ok(self.inner.dump(question)?.into_iter().flat_map(read).collect())
     }
 
     /// The kernel's numbers of all rules of the table. It gives none twice.
-    pub fn rules(&self) -> io::Result<Vec<u64>> {
-        let mut inner = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn rules(&mut self) -> io::Result<Vec<u64>> {
         let question = RuleMessage { attributes: vec![RuleAttribute::Table(self.table.clone())] };
-        let found = match inner.dump(NfTablesMessage::GetRule(question)) {
+        let found = match self.inner.dump(NfTablesMessage::GetRule(question)) {
             Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Vec::new(),
             found => found?,
         };

@@ -25,10 +25,11 @@ const GATHERED: Duration = Duration::from_millis(50);
 
 /// Listens until `stop`. Without the kernel's log everything works but that its refusals are not told.
 pub async fn run(scope: Scope, parts: Arc<Parts>, stop: CancellationToken) {
-    let mut news = match open(scope) {
+    let opened = tokio::task::spawn_blocking(move || subscribe(scope)).await;
+    let mut news = match opened.map_err(io::Error::other).flatten().and_then(News::of) {
         Ok(news) => news,
         Err(error) => {
-            tracing::warn!(%error, "what the kernel refuses will not be told");
+            tracing::warn!(%error, "cannot read the firewall's log; packets that it drops cause no events");
             return;
         }
     };
@@ -41,7 +42,8 @@ pub async fn run(scope: Scope, parts: Arc<Parts>, stop: CancellationToken) {
     }
 }
 
-fn open(scope: Scope) -> io::Result<News> {
+/// Blocks until the kernel has answered.
+fn subscribe(scope: Scope) -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     let settings = vec![
@@ -62,7 +64,7 @@ fn open(scope: Scope) -> io::Result<News> {
     {
         return Err(error.to_io());
     }
-    News::of(socket)
+    Ok(socket)
 }
 
 fn tell(parts: &Parts, datagram: &[u8]) {

@@ -1,9 +1,10 @@
-//! Clears up after sandboxes that are gone, behind their backs: their links, which as a rule go with their namespaces, and the
-//! connections that the kernel still knows, which the next sandbox with the same address must not inherit.
+//! Cleans up after sandboxes that are gone, in the background: links, which usually disappear with their namespaces, and
+//! tracked connections, which the next sandbox with the same address must not inherit.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -13,39 +14,52 @@ use crate::connections;
 use crate::kernel::Kernel;
 use crate::links;
 
-/// A sandbox's namespace and its link with it are gone by then; if not, the link is removed.
+/// A sandbox's namespace, and with it the link, is usually gone after this time. A link that is left is removed.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// What to clear up.
+/// What to clean up.
 pub struct Swept {
     pub link: String,
-    /// 0 where there was none. The next sandbox's link may have the same name, and not the same index.
+    /// 0 if there was no link. The next sandbox's link can have the same name but not the same index.
     pub index: u32,
     pub address: Ipv4Addr,
 }
 
-/// Addresses of which the kernel may still know connections.
+/// Addresses whose connections the kernel may still track.
 #[derive(Default)]
-pub struct Unclean(Mutex<HashSet<Ipv4Addr>>);
+pub struct Unclean(Mutex<HashMap<Ipv4Addr, Arc<Mutex<IsClean>>>>);
+
+/// Whether the kernel has forgotten the connections of one address.
+type IsClean = bool;
 
 impl Unclean {
     pub fn note(&self, address: Ipv4Addr) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(address);
+        self.all().insert(address, Arc::default());
     }
 
-    /// Has the kernel forget the connections of an address that was noted, and of none else.
+    /// Has the kernel forget the connections of an address, if it was noted. Blocks; waits for another thread that is cleaning
+    /// the same address. The lock of the map is not held meanwhile, so [`Self::note`] does not wait.
     pub fn clean(&self, address: Ipv4Addr) {
-        // Held meanwhile: who else wants the address clean waits until it is.
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.remove(&address)
-            && let Err(error) = connections::forget(address)
-        {
-            tracing::debug!(%error, %address, "connections of a sandbox that is gone stay until they time out");
+        let Some(state) = self.all().get(&address).cloned() else { return };
+        let mut is_clean = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_clean {
+            if let Err(error) = connections::forget(address) {
+                tracing::debug!(%error, %address, "connections of a sandbox that is gone stay until they time out");
+            }
+            *is_clean = true;
         }
+        let mut all = self.all();
+        if all.get(&address).is_some_and(|current| Arc::ptr_eq(current, &state)) {
+            all.remove(&address);
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Arc<Mutex<IsClean>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs until `stop`; what is still waiting then is cleared up at the next start.
+/// Runs until `stop`. The next start of the daemon cleans up what is still queued then.
 pub async fn run(
     kernel: Arc<Kernel>,
     unclean: Arc<Unclean>,
@@ -58,7 +72,7 @@ pub async fn run(
             count = orders.recv_many(&mut some, 1024) => if count == 0 { return },
             () = stop.cancelled() => return,
         }
-        let (kernel, unclean) = (Arc::clone(&kernel), Arc::clone(&unclean));
+        let unclean = Arc::clone(&unclean);
         let cleaned = tokio::task::spawn_blocking(move || {
             some.iter().for_each(|swept| unclean.clean(swept.address));
             some
@@ -68,19 +82,22 @@ pub async fn run(
             () = tokio::time::sleep(GRACE) => {}
             () = stop.cancelled() => return,
         }
-        let removed =
-            tokio::task::spawn_blocking(move || some.iter().for_each(|swept| remove(&kernel, swept)));
-        if removed.await.is_err() {
-            return;
+        for swept in some {
+            remove(&kernel, swept).await;
         }
     }
 }
 
-fn remove(kernel: &Kernel, swept: &Swept) {
-    if swept.index == 0 {
+/// One request for each link, so that requests of others run in between.
+async fn remove(kernel: &Kernel, swept: Swept) {
+    let Swept { link, index, .. } = swept;
+    if index == 0 {
         return;
     }
-    if let Err(error) = links::remove_exactly(&kernel.links, swept.index, &swept.link) {
-        tracing::warn!(%error, link = swept.link, "the link of a sandbox that is gone cannot be removed");
+    let name = link.clone();
+    let removed: io::Result<()> =
+        kernel.links.call("remove a link", move |socket| links::remove_exactly(socket, index, &name)).await;
+    if let Err(error) = removed {
+        tracing::warn!(%error, link, "cannot remove the link of a sandbox that is gone");
     }
 }

@@ -15,7 +15,7 @@ async fn an_open_policy_lets_public_addresses_through() {
     let (network, _told) = world.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
-    assert!(network.is_plugged(&one.guest));
+    assert!(network.is_plugged(&one.guest).await);
     assert!(!one.talks(SERVER), "nothing passes before there is a policy");
     assert!(!one.connects(SERVER));
     network.apply(&one.guest, &allow_all()).await.unwrap();
@@ -23,7 +23,7 @@ async fn an_open_policy_lets_public_addresses_through() {
     assert!(one.connects(SERVER));
     assert!(one.talks_from(one.address, SERVER, PORT, 6000), "in several fragments");
     assert!(one.pings(SERVER));
-    let usage = network.usage(&one.guest);
+    let usage = network.usage(&one.guest).await;
     assert!(usage.bytes_out > 6000 && usage.bytes_in > 6000, "{usage:?}");
 }
 

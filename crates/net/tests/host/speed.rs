@@ -1,12 +1,11 @@
 //! What it costs, with hundreds of sandboxes there.
 
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use net::Network;
 
-use crate::world::{Namespace, SERVER, World, allow_all, guest, only, plug, run};
+use crate::world::{Namespace, SERVER, World, allow_all, guest, only, plug, plug_into, run};
 
 const MANY: u32 = 500;
 
@@ -36,9 +35,9 @@ async fn one_among_hundreds_is_served_as_quickly_as_one() {
     let policy = only(&names);
     let timed = |times: &mut Times, since: Instant| times.0.push(since.elapsed());
     for (slot, namespace) in (0..).zip(&namespaces) {
-        let (guest, file) = (guest(slot), namespace.file());
+        let guest = guest(slot);
         let since = Instant::now();
-        network.plug(&guest, file.as_fd()).unwrap();
+        plug_into(&network, &guest, namespace);
         timed(&mut plugs, since);
         let since = Instant::now();
         network.apply(&guest, &policy).await.unwrap();
@@ -55,7 +54,7 @@ async fn one_among_hundreds_is_served_as_quickly_as_one() {
         timed(&mut opens, since);
     }
     let since = Instant::now();
-    network.parts().gate.is_host(SERVER).unwrap();
+    network.parts().gate.is_host(SERVER).await.unwrap();
     eprintln!("is_host: {:?}", since.elapsed());
     let one = plug(&network, MANY);
     network.apply(&one.guest, &allow_all()).await.unwrap();

@@ -179,10 +179,17 @@ pub struct Inhabited {
     pub address: Ipv4Addr,
 }
 
+/// On a thread of its own, which may block.
+pub fn plug_into(network: &HostNetwork, guest: &Guest, namespace: &Namespace) {
+    thread::scope(|scope| {
+        scope.spawn(|| network.plug(guest, namespace.file().as_fd()).unwrap()).join().unwrap();
+    });
+}
+
 pub fn plug(network: &HostNetwork, slot: u32) -> Inhabited {
     let namespace = Namespace::new("guest");
     let guest = guest(slot);
-    network.plug(&guest, namespace.file().as_fd()).unwrap();
+    plug_into(network, &guest, &namespace);
     Inhabited { address: network.address(&guest), guest, namespace }
 }
 

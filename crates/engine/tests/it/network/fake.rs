@@ -172,8 +172,14 @@ impl Network for FakeNetwork {
         }
     }
 
-    fn usage(&self, guest: &Guest) -> Usage {
-        Usage { bytes_out: u64::from(guest.slot) + 1, bytes_in: 2, connections: 3 }
+    async fn usage(&self, guest: &Guest) -> Usage {
+        self.total_usage(std::slice::from_ref(guest))
+    }
+
+    fn total_usage(&self, guests: &[Guest]) -> Usage {
+        let count = guests.len() as u64;
+        let bytes_out = guests.iter().map(|guest| u64::from(guest.slot) + 1).sum();
+        Usage { bytes_out, bytes_in: 2 * count, connections: 3 * count }
     }
 
     async fn close(&self) {}

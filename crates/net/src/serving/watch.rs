@@ -1,5 +1,5 @@
-//! Notices when somebody removes our rules, as a flush of the host's whole rule set does, or changes what our sets hold, and has
-//! both restored at once.
+//! Restores the firewall table when another program removes our rules, for instance with `nft flush ruleset`, or changes the
+//! elements of our sets. The kernel announces such changes.
 
 use std::io;
 use std::sync::Arc;
@@ -9,67 +9,67 @@ use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use tokio_util::sync::CancellationToken;
 
+use crate::firewall::Firewall;
+use crate::kernel::Kernel;
 use crate::netlink::News;
 
 const GROUP_NFTABLES: u32 = 7;
-/// Of a flush, all messages have come by then.
+/// All announcements of one flush have arrived after this time.
 const SETTLED: Duration = Duration::from_millis(2);
-/// Before another try, if the rules cannot be put back.
+/// Pause before the next try if the rules cannot be restored.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Puts the rules back if they are not what they were. Says whether it did.
-pub type Mend = Arc<dyn Fn() -> io::Result<bool> + Send + Sync>;
-
-/// What is watched: a table, and who may change what its sets hold.
+/// What to watch: a table, and the socket whose changes of its sets are our own.
 #[derive(Debug, Clone)]
 pub struct Watched {
     pub table: String,
-    /// The kernel's number of our socket.
+    /// The kernel's port number of our socket.
     pub ours: u32,
 }
 
-/// Listens until `stop`.
-pub async fn run(watched: Watched, mend: Mend, stop: CancellationToken) {
+/// Watches until `stop`.
+pub async fn run(watched: Watched, kernel: Arc<Kernel>, stop: CancellationToken) {
     let mut news = match open() {
         Ok(news) => news,
         Err(error) => {
-            tracing::warn!(%error, "rules that somebody removes will not be put back before the next start");
+            tracing::warn!(%error, "cannot watch the firewall; rules that another program removes stay away until a restart");
             return;
         }
     };
     while let Some(Some(datagram)) = stop.run_until_cancelled(news.next()).await {
-        // An error: more came than was read, and it may have been among it.
+        // An error means that announcements were lost; ours may have been among them.
         if datagram.map_or(true, |datagram| watched.is_harmed_by(datagram)) {
-            restore(&mend, &mut news, &stop).await;
+            restore(&kernel, &mut news, &stop).await;
         }
     }
 }
 
-async fn restore(mend: &Mend, news: &mut News, stop: &CancellationToken) {
+async fn restore(kernel: &Kernel, news: &mut News, stop: &CancellationToken) {
     loop {
-        let now = Arc::clone(mend);
-        match tokio::task::spawn_blocking(move || now()).await {
-            Ok(Ok(true)) => {
-                tracing::warn!("somebody changed the rules of the sandboxes' network; they are as they were");
+        match mend(kernel).await {
+            Ok(true) => {
+                tracing::warn!("another program changed the firewall table of the sandboxes; it is restored")
             }
-            Ok(Ok(false)) => {}
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the rules of the sandboxes' network are gone and cannot be put back");
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot restore the firewall table of the sandboxes; trying again");
                 tokio::select! {
                     () = tokio::time::sleep(RETRY) => continue,
                     () = stop.cancelled() => return,
                 }
             }
-            Err(_) => return,
         }
         tokio::time::sleep(SETTLED).await;
         news.drain();
-        // What came meanwhile is drained unread: it is looked at once more.
-        let again = Arc::clone(mend);
-        if !matches!(tokio::task::spawn_blocking(move || again()).await, Ok(Ok(true))) {
+        // The drained announcements are unread, so the table is compared once more.
+        if !matches!(mend(kernel).await, Ok(true)) {
             return;
         }
     }
+}
+
+async fn mend(kernel: &Kernel) -> io::Result<bool> {
+    kernel.firewall.call("restore the firewall table", Firewall::mend).await
 }
 
 fn open() -> io::Result<News> {
@@ -80,8 +80,8 @@ fn open() -> io::Result<News> {
 }
 
 impl Watched {
-    /// Whether any message is about a table, a chain, a rule or a set that goes, of whatever table, which is soon found out; or
-    /// about elements of our sets that somebody else has changed.
+    /// Whether a message announces the removal of a table, chain, rule or set, of any table (a comparison tells whether it was
+    /// ours), or a change of our sets' elements by another socket.
     fn is_harmed_by(&self, datagram: &[u8]) -> bool {
         // DELTABLE, DELCHAIN, DELRULE, DELSET of subsystem nftables.
         const GOES: [u16; 4] = [0x0a02, 0x0a05, 0x0a08, 0x0a0b];
