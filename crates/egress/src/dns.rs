@@ -1,11 +1,11 @@
-//! The sandboxes' only DNS server.
+//! The DNS server of the sandboxes, and the only one that they can reach.
 //!
-//! Who asks is known by the address that the question comes from; a stranger hears nothing. A question is read (`message`), judged
-//! by the policy alone (`decision`), and then answered (`reply`): by us, or from what the resolver finds. A name that does not pass
-//! is never told to an upstream, and of one that passes only the letters in plain form are: neither a name nor the way it is
-//! written carries anything out. To a sandbox with a closed policy an address is told after it may be reached, never before.
+//! The source address identifies the sandbox; questions from unknown addresses are dropped. `message` parses a question,
+//! `decision` decides about it by the policy alone, and `reply` answers it, from its own data or from the resolver.
+//! Upstreams see only names that the policy passes, in lower case: neither other names nor the spelling of a name carries
+//! data out. Under default deny an address is opened before it is told.
 //!
-//! `udp` and `tcp` carry the messages, within the bounds of `share`: one sandbox slows down no other.
+//! `udp` and `tcp` transport the messages within the limits of `share`, so that one sandbox does not slow down others.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::guests::Guest;
 use crate::parts::Parts;
 use crate::refusals::{Reason, Target, Transport};
+use crate::registry::Guest;
 
 mod decision;
 mod message;
@@ -27,17 +27,17 @@ mod share;
 mod tcp;
 mod udp;
 
-/// For those who try to break it.
+/// For fuzz targets.
 pub use message::{Asked, Envelope, Question, Reply, read};
 
 use share::{Share, Shares};
 
 const PORT: u16 = 53;
-/// A question with every option that clients send is far smaller.
+/// A question with every common option is far smaller.
 const QUESTION_BYTES_MAX: usize = 4096;
-/// Over a connection there could be more, but nobody honest has it, and it waits in memory for who asked.
+/// TCP allows more, but usual answers are smaller, and they wait in memory for the client.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
-/// Finding out has a bound of its own; this is for the whole, should the kernel take its time.
+/// The resolver has its own time limit; this one is for the whole answer, including the kernel.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 struct Server {
@@ -48,7 +48,7 @@ struct Server {
     stop: CancellationToken,
 }
 
-/// Answers until it is stopped. When this returns, all that it started has ended.
+/// Serves until `stop`. All tasks have ended when this returns.
 pub async fn serve(parts: Arc<Parts>, udp: UdpSocket, tcp: TcpListener, stop: CancellationToken) {
     let server = Arc::new(Server {
         parts,
@@ -63,13 +63,13 @@ pub async fn serve(parts: Arc<Parts>, udp: UdpSocket, tcp: TcpListener, stop: Ca
 }
 
 impl Server {
-    /// Who is behind an address, and what it may use.
+    /// The sandbox at an address, and its limits.
     fn known(&self, source: SocketAddr) -> Option<(Arc<Guest>, Arc<Share>)> {
         let address = ipv4(source)?;
-        Some((self.parts.guests.find(address)?, self.shares.of(address)))
+        Some((self.parts.registry.find(address)?, self.shares.of(address)))
     }
 
-    /// Runs until it is done or the server is stopped.
+    /// Spawns a task that ends with the server.
     fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -77,7 +77,7 @@ impl Server {
         });
     }
 
-    /// The bytes to send back, or none to what is not to be answered.
+    /// The answer, or `None` if the message must not be answered.
     async fn answer(&self, guest: &Arc<Guest>, bytes: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let (question, envelope) = match read(bytes) {
             Asked::Nothing => return None,
@@ -107,6 +107,6 @@ fn ipv4(source: SocketAddr) -> Option<Ipv4Addr> {
 }
 
 fn now() -> Instant {
-    // The clock that a test can stop.
+    // Tokio's clock, which tests can pause.
     tokio::time::Instant::now().into_std()
 }

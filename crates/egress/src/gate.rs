@@ -1,4 +1,4 @@
-//! What the kernel is told, and asked.
+//! The interface to the kernel's firewall and routes.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-/// The kernel's side of egress.
+/// What the DNS server and the proxy need of the kernel.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
-    /// Datagrams of a guest may go to these addresses for so long. In force when this returns.
+    /// Opens addresses to a sandbox's datagrams for a time. In force when this returns. A caller that gives up waiting
+    /// leaves nothing open.
     async fn open(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr], lasting: Duration) -> io::Result<()>;
 
-    /// Datagrams of a guest may go to these addresses no more. No error for one that was not open.
+    /// Closes addresses to a sandbox's datagrams. No error for an address that was not open.
     async fn close(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr]) -> io::Result<()>;
 
     /// Whether an address is one of this host's own at this moment.

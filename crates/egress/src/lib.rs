@@ -1,18 +1,19 @@
-//! What leaves a sandbox by name: the book of who may reach what, the sandboxes' DNS server, and the proxy that all TCP of a
-//! sandbox with a closed policy goes through.
+//! Egress by name: the policy registry, the sandboxes' DNS server, and the proxy for all TCP of sandboxes under default
+//! deny.
 //!
-//! User space only. What the kernel lets through is behind [`Gate`]; the crate `net` implements it.
+//! User space only. [`Gate`] is the interface to the kernel; the crate `net` implements it.
 
 pub mod dns;
 mod gate;
-mod guests;
 mod parts;
 pub mod proxy;
 mod refusals;
+mod registry;
 mod resolver;
+pub mod verdict;
 
 pub use gate::Gate;
-pub use guests::{Connection, Guest, Guests, Passing};
 pub use parts::Parts;
 pub use refusals::{Reason, Refusal, Refusals, Target, Transport};
+pub use registry::{Connection, Guest, Passing, PolicyRegistry};
 pub use resolver::{Addresses, Failure, Records, Resolve, Resolver, Upstreams};

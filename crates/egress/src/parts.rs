@@ -1,16 +1,16 @@
-//! What the DNS server and the proxy work with.
+//! The state that the DNS server and the proxy share.
 
 use std::sync::Arc;
 
 use crate::gate::Gate;
-use crate::guests::Guests;
 use crate::refusals::Refusals;
+use crate::registry::PolicyRegistry;
 use crate::resolver::Resolve;
 use rules::Ranges;
 
-/// Shared by everything that serves sandboxes.
+/// One instance for each daemon.
 pub struct Parts {
-    pub guests: Arc<Guests>,
+    pub registry: Arc<PolicyRegistry>,
     pub gate: Arc<dyn Gate>,
     pub resolver: Arc<dyn Resolve>,
     pub refusals: Refusals,

@@ -1,26 +1,25 @@
-//! The proxy: every TCP connection of a sandbox with a closed policy arrives here, whatever it was meant for. Its first bytes
-//! say who it is for; the policy is asked; and what passes goes to an address that we have found for that name, not to the
-//! one that the client claims the name has. TLS stays closed on its way through.
+//! The proxy for every TCP connection of a sandbox under default deny, whatever its destination. The first bytes of a
+//! connection name its host; the policy decides; and a connection that passes goes to an address that the daemon found for
+//! the name, not to one that the client claims. TLS is not decrypted.
 //!
-//! What is refused is reset and told. What is not decided, for whatever reason, is reset too.
+//! A refused connection is reset and reported. A connection about which no decision is possible is reset, too.
 
-mod again;
 mod authority;
 mod body;
 mod bounds;
+mod connection;
 mod exchange;
+mod first_lines;
 mod handshake;
-mod head;
 mod hello;
 mod http;
-mod lead;
+mod preamble;
+mod second_hello;
 mod serving;
 mod session;
 mod sniff;
 mod splice;
 mod upstream;
-mod verdict;
-mod watch;
 mod wire;
 
 use std::io;
@@ -34,28 +33,28 @@ use tokio_util::task::TaskTracker;
 
 use crate::parts::Parts;
 use bounds::Bounds;
-use lead::lead;
+use connection::serve_connection;
 use session::{Session, Stop};
 pub use sniff::{First, sniff};
 use wire::Wire;
 
 use crate::refusals::Reason;
 
-/// After a failure to accept, which mostly means that descriptors are short.
+/// Pause after a failure to accept, usually for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often what a burst held back is told.
+/// How often counted refusals are reported.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Says where a connection was meant to go before it was turned to us.
+/// Returns the destination of a connection before it was redirected to the proxy.
 pub type Original = Arc<dyn Fn(&TcpStream) -> io::Result<SocketAddrV4> + Send + Sync>;
 
-/// Serves until `stop`; every connection is reset by then.
+/// Serves until `stop`. Every connection is reset by then.
 pub async fn serve(parts: Arc<Parts>, listener: TcpListener, stop: CancellationToken) {
     let of_kernel: Original = Arc::new(|stream| Ok(rustix::net::sockopt::ip_original_dst(stream)?));
     serve_from(parts, listener, stop, of_kernel).await;
 }
 
-/// Serves with another source of original destinations than the kernel.
+/// Serves with a given source of original destinations.
 pub async fn serve_from(
     parts: Arc<Parts>,
     listener: TcpListener,
@@ -102,17 +101,17 @@ impl Proxy {
         }
     }
 
-    /// Takes a connection on, or resets it.
+    /// Serves a connection, or resets it.
     fn admit(&self, stream: TcpStream, peer: SocketAddr) {
-        let guest = plain(peer.ip()).and_then(|address| self.parts.guests.find(address));
+        let guest = plain(peer.ip()).and_then(|address| self.parts.registry.find(address));
         let (Some(guest), Ok(wanted)) = (guest, (self.original)(&stream)) else {
-            tracing::debug!(%peer, "a connection of nobody was reset");
+            tracing::debug!(%peer, "reset a connection from an address without a sandbox");
             drop(Wire::new(stream));
             return;
         };
-        let place = self.bounds.take(guest.address);
+        let permit = self.bounds.take(guest.address);
         let session = Session { parts: Arc::clone(&self.parts), guest, wanted };
-        let Some(place) = place else {
+        let Some(permit) = permit else {
             session.tell(Stop::Refused(Reason::TooMany, None));
             drop(Wire::new(stream));
             return;
@@ -120,7 +119,7 @@ impl Proxy {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             tokio::select! {
-                () = lead(session, stream, place) => {}
+                () = serve_connection(session, stream, permit) => {}
                 () = stop.cancelled() => {}
             }
         });

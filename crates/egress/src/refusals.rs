@@ -1,4 +1,4 @@
-//! What was refused, told once a burst.
+//! Reports refusals, each once per burst.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use api::SandboxId;
 use tokio::sync::mpsc;
 
-/// The same refusal again within this is counted and not told.
+/// Repetitions of a refusal within this time are counted, not reported.
 const BURST: Duration = Duration::from_secs(10);
-/// Different refusals of all sandboxes that are kept apart at a time; what is past it is told by number alone.
+/// Different refusals of all sandboxes that are counted separately; further ones are counted together.
 const KEPT: usize = 16_384;
-/// Different ones of one sandbox: a scan must not push out what others did.
+/// The same for one sandbox, so that a port scan does not displace refusals of others.
 const KEPT_OF_ONE: usize = 64;
-/// Waiting to be told.
+/// Reports that wait for the receiver.
 const WAITING: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub enum Transport {
     Tcp,
     Udp,
     Icmp,
-    /// Of another kind, by its number.
+    /// Another protocol, by its IP protocol number.
     Other(u8),
 }
 
@@ -39,33 +39,35 @@ impl fmt::Display for Transport {
     }
 }
 
-/// Why something was refused. [`Reason::code`] is for programs, its text for people.
+/// Why a flow was refused. [`Reason::code`] is for programs, the text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The policy lists no such name.
+    /// The policy does not list the name.
     NotAllowed,
     /// The address is closed to every sandbox.
     ClosedAddress,
     /// The name points to a closed address.
     ClosedAnswer,
-    /// The client named nobody: no SNI, no Host.
+    /// The client named no host: no SNI, no `Host`.
     NoName,
-    /// The client named somebody whose address this is not.
+    /// The address does not belong to the host that the client named.
     WrongAddress,
-    /// A request on a connection named somebody else than the first.
+    /// A later request or ClientHello on the connection named another host.
     NameChanged,
-    /// Neither TLS nor HTTP, and no allowed name is known to have this address.
+    /// Neither TLS nor HTTP, and the address was not learnt for an allowed name.
     UnknownAddress,
     /// A port that would go around the sandbox's resolver or hide its names (DNS, DoT, QUIC).
     Port,
-    /// What was sent is broken, or came too slowly.
+    /// The data is invalid, or came too slowly.
     Malformed,
-    /// What a server answered is no HTTP that can be led on.
+    /// The server's answer cannot be parsed as HTTP.
     BadAnswer,
     /// The name could not be resolved.
     Unresolved,
-    /// More at once than one sandbox may.
+    /// The sandbox exceeded a limit.
     TooMany,
+    /// An IP fragment: a datagram larger than the link's MTU.
+    Fragment,
 }
 
 impl Reason {
@@ -83,6 +85,7 @@ impl Reason {
             Self::BadAnswer => "bad-answer",
             Self::Unresolved => "unresolved",
             Self::TooMany => "too-many",
+            Self::Fragment => "fragment",
         }
     }
 }
@@ -94,49 +97,50 @@ impl fmt::Display for Reason {
             Self::ClosedAddress => "the address is closed to every sandbox",
             Self::ClosedAnswer => "the name points to an address that is closed to every sandbox",
             Self::NoName => "the client named no host",
-            Self::WrongAddress => "the address is not one of the host that the client named",
+            Self::WrongAddress => "the address does not belong to the host that the client named",
             Self::NameChanged => "a request named another host than the first on its connection",
             Self::UnknownAddress => "no allowed name is known to have this address",
             Self::Port => "the port is closed under this policy",
-            Self::Malformed => "what was sent is not understood",
-            Self::BadAnswer => "what the host answered is not understood",
+            Self::Malformed => "the data is invalid or came too slowly",
+            Self::BadAnswer => "the host's answer could not be parsed",
             Self::Unresolved => "the name could not be resolved",
-            Self::TooMany => "too many at once",
+            Self::TooMany => "the sandbox exceeded a limit",
+            Self::Fragment => "IP fragments are dropped: send datagrams that fit the MTU of eth0",
         })
     }
 }
 
-/// Where it was to go.
+/// The destination.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     pub name: Option<String>,
     pub address: Option<Ipv4Addr>,
-    /// 0 where there are no ports.
+    /// 0 for a protocol without ports.
     pub port: u16,
     pub transport: Transport,
 }
 
 impl Target {
-    /// Stands for any that were not kept apart.
+    /// Stands for refusals that are counted together.
     fn rest(transport: Transport) -> Self {
         Self { name: None, address: None, port: 0, transport }
     }
 }
 
-/// Something that was refused to a sandbox.
+/// One report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub sandbox: SandboxId,
     pub target: Target,
     pub reason: Reason,
-    /// So often since it was last told, this time included.
+    /// How often it happened since the last report, this time included.
     pub count: u64,
 }
 
-/// Tells each refusal once a burst, to whoever holds the receiver.
+/// Sends each refusal to the receiver once per burst.
 ///
-/// The first is told at once, as one. What follows within the burst is counted and told when it ends ([`Refusals::settle`]);
-/// a burst in which nothing followed is told no more of.
+/// The first one is sent at once. Repetitions within the burst are counted and sent when it ends ([`Refusals::settle`]);
+/// without repetitions nothing more is sent.
 pub struct Refusals {
     bursts: Mutex<Bursts>,
     out: mpsc::Sender<Refusal>,
@@ -145,7 +149,7 @@ pub struct Refusals {
 #[derive(Default)]
 struct Bursts {
     of: HashMap<SandboxId, HashMap<(Target, Reason), Burst>>,
-    /// In all of them.
+    /// The number of bursts of all sandboxes.
     kept: usize,
 }
 
@@ -175,7 +179,7 @@ impl Refusals {
         }
     }
 
-    /// Tells what the bursts that have ended by now held back. To be called now and then.
+    /// Sends the counts of bursts that have ended. Called periodically.
     pub fn settle(&self, now: Instant) {
         let mut bursts = self.lock();
         let mut kept = 0;
@@ -196,7 +200,7 @@ impl Refusals {
         bursts.kept = kept;
     }
 
-    /// Begins the burst anew. What cannot be told now, because too much waits to be told, stays counted.
+    /// Starts the burst again. A count that the full channel does not take is kept.
     fn send(&self, sandbox: &SandboxId, target: &Target, reason: Reason, burst: &mut Burst, now: Instant) {
         burst.since = now;
         let refusal =
@@ -212,8 +216,8 @@ impl Refusals {
 }
 
 impl Bursts {
-    /// The burst that a refusal belongs to, and whether it is to be told at once. One of a sandbox that has too many different ones already belongs to its rest, of
-    /// which only the number and the reason are told.
+    /// Returns the burst of a refusal and whether to send it at once. A sandbox with too many different refusals has one
+    /// burst for each further reason.
     fn find(
         &mut self,
         sandbox: &SandboxId,
@@ -232,7 +236,7 @@ impl Bursts {
             Entry::Occupied(entry) => Some((entry.into_mut(), false)),
             Entry::Vacant(entry) => {
                 self.kept += 1;
-                // A rest is told when its burst is over: by then it is a number worth telling.
+                // Refusals that are counted together are sent when the burst ends.
                 Some((entry.insert(Burst { since: now, untold: 0 }), is_kept))
             }
         }

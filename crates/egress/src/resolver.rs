@@ -1,9 +1,8 @@
-//! Names to addresses, for the DNS server and the proxy alike.
+//! Resolves names for the DNS server and the proxy.
 //!
-//! Answers come from the upstreams by way of hickory, which matches them with their questions, tries TCP where UDP was too
-//! small, and asks once for those who ask the same at the same time. They are kept here, by size and not by number: whoever runs
-//! a domain decides how large its answers are. Whether an address is closed is asked again at every call, also of what is kept:
-//! the host may have got another address meanwhile.
+//! Hickory asks the upstreams: it matches answers with questions, repeats truncated ones over TCP, and coalesces equal
+//! questions. Answers are cached here, bounded by bytes, because the owner of a domain decides how large its answers are.
+//! Closed addresses are checked at every call, for cached answers too: the host's own addresses can change.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::gate::Gate;
+use crate::refusals::Reason;
 
 mod answer;
 mod cache;
@@ -26,27 +26,27 @@ use answer::Answer;
 use cache::Cache;
 use upstream::Upstream;
 
-/// So long may it take to find out, or to find out that it cannot be found out.
+/// The time limit of one resolution.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Questions that the upstreams are asked at a time; each has a few sockets of its own. More than the DNS server lets through,
-/// so that whoever fills that up takes nothing from the proxy.
+/// Questions to upstreams at the same time; each needs a few sockets. More than the DNS server admits, so that it cannot
+/// starve the proxy.
 const ASKED_MAX: usize = 4096;
 
-/// The addresses of a name, of which none is closed. Never empty.
+/// The addresses of a name. Not empty, and none is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
     pub list: Vec<Ipv4Addr>,
     pub ttl: Duration,
 }
 
-/// What is known of a name and a type.
+/// The records of a name and a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Records {
-    /// Whether there is such a name, whatever it has.
+    /// Whether the name exists, with or without records of this type.
     pub exists: bool,
-    /// Aliases on the way first, then the records. Times to live are what is left of them.
+    /// Aliases first, then the records, with the remaining time to live.
     pub list: Vec<Record>,
-    /// Who says that there is nothing.
+    /// The authority of a negative answer.
     pub soa: Option<Record>,
 }
 
@@ -63,13 +63,24 @@ pub enum Failure {
     Upstream(String),
 }
 
-/// Finds the addresses of names.
+impl Failure {
+    /// The reason of the refusal that this failure causes.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Closed(..) => Reason::ClosedAnswer,
+            Self::NoSuchName | Self::NoAddress | Self::Upstream(_) => Reason::Unresolved,
+        }
+    }
+}
+
+/// Resolves names.
 #[async_trait]
 pub trait Resolve: Send + Sync + 'static {
-    /// `name` is in the form of `rules::plain_name`. Quick when cached; bounded in time when not.
+    /// `name` is in the form of `rules::plain_name`. Bounded in time.
     async fn addresses(&self, name: &str) -> Result<Addresses, Failure>;
 
-    /// Records of any type. None of them is a closed address. Where only addresses are known, there is nothing else.
+    /// Records of any type; none contains a closed address. An implementation that only knows addresses returns nothing
+    /// else.
     async fn records(&self, name: &str, kind: RecordType) -> Result<Records, Failure> {
         let nothing = |exists| Records { exists, list: Vec::new(), soa: None };
         let found = match self.addresses(name).await {
@@ -89,20 +100,20 @@ pub trait Resolve: Send + Sync + 'static {
 
 fn dns_name(name: &str) -> Result<Name, Failure> {
     let mut name = Name::from_ascii(name).map_err(|_| Failure::NoSuchName)?;
-    // Else the host's search domains would be tried too.
+    // Without it, the host's search domains would be tried too.
     name.set_fqdn(true);
     Ok(name)
 }
 
-/// Whom to ask.
+/// The upstream servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upstreams {
-    /// Whom the host itself asks, as its `resolv.conf` says at the time.
+    /// Those in the host's `resolv.conf`, which is read again when it changes.
     System,
     Listed(Vec<SocketAddr>),
 }
 
-/// Asks upstreams, and remembers.
+/// Resolves names with a cache.
 pub struct Resolver {
     upstream: Upstream,
     cache: Cache,
@@ -122,13 +133,13 @@ impl Resolver {
         })
     }
 
-    /// The answer, and how old it is in seconds.
+    /// The answer and its age in seconds.
     async fn find(&self, name: &str, kind: RecordType) -> Result<(Arc<Answer>, u32), Failure> {
         if let Some(kept) = self.cache.find(name, kind, Instant::now()) {
             return Ok(kept);
         }
         let asking = async {
-            // Closed at no time.
+            // The semaphore is not closed.
             let _place = self.asked.acquire().await;
             self.upstream.ask(dns_name(name)?, kind).await
         };

@@ -1,4 +1,4 @@
-//! What a sandbox may reach: names by its policy, addresses by what they are.
+//! What a sandbox may reach: names by its policy, addresses by the range that they are in.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,18 +7,26 @@ use std::net::Ipv4Addr;
 use api::{EgressDefault, EgressPolicy};
 use ipnet::Ipv4Net;
 
-/// The longest name that DNS can carry, as text.
+/// Ports of other resolvers: DNS, and DNS inside TLS. They would go around the sandbox's own resolver, so they are closed under
+/// default deny.
+pub const RESOLVER_PORTS: [u16; 2] = [53, 853];
+/// TCP ports where only TLS and HTTP are accepted under default deny.
+pub const WEB_PORTS: [u16; 2] = [80, 443];
+/// UDP ports that are closed under default deny: those of resolvers, and QUIC, which hides its names.
+pub const UDP_PORTS_CLOSED: [u16; 3] = [53, 443, 853];
+
+/// The maximum length of a DNS name, as text.
 const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-/// Addresses that no policy opens; the first that fits says why. The documentation ranges (TEST-NET) are not among them:
-/// nothing that is private can be there.
+/// Ranges that no policy opens; the first match gives the reason. The documentation ranges (TEST-NET) are not among them:
+/// nothing private uses them.
 const CLOSED: [(Ipv4Net, Closed); 13] = [
     (net([0, 0, 0, 0], 8), Closed::ThisNetwork),
     (net([10, 0, 0, 0], 8), Closed::Private),
     (net([100, 64, 0, 0], 10), Closed::Carrier),
     (net([127, 0, 0, 0], 8), Closed::Loopback),
-    // One cloud's, amid public addresses.
+    // Azure's, inside a public range.
     (net([168, 63, 129, 16], 32), Closed::Metadata),
     (net([169, 254, 169, 254], 32), Closed::Metadata),
     (net([169, 254, 0, 0], 16), Closed::LinkLocal),
@@ -34,7 +42,7 @@ const fn net(octets: [u8; 4], prefix: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]), prefix)
 }
 
-/// Why an address is reached by no sandbox.
+/// Why an address is closed to every sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Closed {
     ThisNetwork,
@@ -45,11 +53,11 @@ pub enum Closed {
     LinkLocal,
     Reserved,
     Multicast,
-    /// Of the sandboxes' own pool.
+    /// In the pool of sandboxes' addresses.
     Sandboxes,
-    /// Of the host itself, whatever range it is in.
+    /// An address of the host itself, in whatever range.
     Host,
-    /// Of a range that the operator closed.
+    /// In a range that the operator closed.
     Operator,
 }
 
@@ -71,8 +79,8 @@ impl fmt::Display for Closed {
     }
 }
 
-/// The addresses that are closed on this host: the fixed ranges and the sandboxes' own pool, less what the operator opened, and
-/// what the operator closed.
+/// The closed addresses of this host: the fixed ranges and the pool, without what the operator opened, and what the
+/// operator closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
     pool: Option<Ipv4Net>,
@@ -85,13 +93,13 @@ impl Ranges {
         Self { pool, opened, closed: Vec::new() }
     }
 
-    /// And what the operator closes, whatever else is open.
+    /// Adds ranges that the operator closes. They take precedence over opened ones.
     #[must_use]
     pub fn closing(self, closed: Vec<Ipv4Net>) -> Self {
         Self { closed, ..self }
     }
 
-    /// The fixed ranges, whatever an operator opens.
+    /// The fixed ranges, including parts that the operator opened.
     pub fn fixed() -> impl Iterator<Item = Ipv4Net> {
         CLOSED.iter().map(|(range, _)| *range)
     }
@@ -108,8 +116,8 @@ impl Ranges {
         &self.closed
     }
 
-    /// Why an address is closed. `is_host` says that it is one of the host's own: only an operator who wrote down exactly
-    /// that address means the host and not the network around it.
+    /// Why an address is closed, if it is. `is_host`: it is one of the host's own. These are opened only by an entry for
+    /// exactly that address: a range means the network around the host, not the host.
     pub fn closed(&self, address: Ipv4Addr, is_host: bool) -> Option<Closed> {
         if self.pool.is_some_and(|pool| pool.contains(&address)) {
             return Some(Closed::Sandboxes);
@@ -128,12 +136,12 @@ impl Ranges {
     }
 }
 
-/// A policy made ready to be asked often.
+/// A policy, prepared for frequent lookups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     default: EgressDefault,
     exact: HashSet<String>,
-    /// Of `*.example.com`: `example.com`.
+    /// For `*.example.com`: `example.com`.
     below: HashSet<String>,
 }
 
@@ -154,13 +162,13 @@ impl Names {
         self.default == EgressDefault::Deny
     }
 
-    /// Whether a name passes; it is one that [`plain_name`] answered.
+    /// Whether the policy passes a name in the form of [`plain_name`].
     pub fn passes(&self, name: &str) -> bool {
         !self.is_strict() || self.exact.contains(name) || self.is_below(name)
     }
 
-    /// A public resolver that speaks DNS inside of HTTPS or TLS passes only where it is named itself: a wildcard that happens
-    /// to cover one is not meant as a way around the sandbox's own resolver.
+    /// A public resolver (DNS over HTTPS or TLS) passes only by its exact name: a wildcard that covers one is not meant to
+    /// allow a way around the sandbox's own resolver.
     fn is_below(&self, name: &str) -> bool {
         !is_public_resolver(name) && parents(name).any(|parent| self.below.contains(parent))
     }
@@ -192,7 +200,7 @@ fn is_public_resolver(name: &str) -> bool {
     PUBLIC_RESOLVERS.binary_search(&name).is_ok()
 }
 
-/// A name as names are compared: in lower case, without the dot at its end. `None` for what is no name of a host, such as an
+/// The canonical form of a host name: lower case, without the final dot. `None` if it is not a host name, for instance an
 /// address.
 pub fn plain_name(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);

@@ -43,7 +43,7 @@ pub use config::{
 pub use cost::Prices;
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
 pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
-pub use egress::{Closed, Names, Ranges, plain_name};
+pub use egress::{Closed, Names, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED, WEB_PORTS, plain_name};
 pub use environment::environment;
 pub use events::{
     BadRunHeader, EventQuery, POSTED_DATA_BYTES, POSTED_KEPT_BYTES, POSTED_MAX, SHOWN_COMMAND_BYTES,

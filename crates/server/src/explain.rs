@@ -1,24 +1,23 @@
-//! What a sandbox's policy says of a host, and why, in plain lines. Pure: who asks has looked at records and names.
+//! Explains what a sandbox's policy decides about a host, in plain lines. Pure: the caller has read the record and asked for the
+//! name's addresses.
 //!
-//! The kernel and the proxy decide by the same rules (`rules::egress`); what only they can know, such as an address that a sandbox
-//! learnt a minute ago, is said as a condition.
+//! [`decide`] makes every decision here, as it does for the DNS server and the proxy; this module follows what a client would do
+//! (look the name up, connect) and writes the verdicts down. What depends on the moment, such as an address that a sandbox
+//! learnt a minute ago, appears as a condition.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use api::{EgressDefault, EgressPolicy};
+use net::verdict::{Destination, Flow, Verdict, decide};
 use net::{Addresses, Failure, Reason};
-use rules::{Closed, Names, plain_name};
+use rules::{Closed, Names, RESOLVER_PORTS, plain_name};
 
-const WEB_PORT: u16 = 443;
-/// Under a policy that denies, these would go around the sandbox's resolver, or hide its names.
-const RESOLVER_PORTS: [u16; 2] = [53, 853];
-const UDP_CLOSED: [u16; 3] = [53, 443, 853];
-/// And these carry nothing but TLS and HTTP.
-const WEB_PORTS: [u16; 2] = [80, 443];
+/// The port of a target without one.
+const HTTPS_PORT: u16 = 443;
 
-/// What somebody wants to reach.
+/// The host and port that a sandbox would connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub host: Host,
@@ -27,7 +26,7 @@ pub struct Target {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
-    /// As names are compared.
+    /// In the form of [`plain_name`].
     Name(String),
     Address(Ipv4Addr),
     Six(Ipv6Addr),
@@ -35,7 +34,7 @@ pub enum Host {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{got} is no target; allowed is a name or an address, and perhaps a port, such as example.com or 192.0.2.7:8080"
+    "{got} is not a target; allowed is a name or an address, with an optional port, such as example.com or 192.0.2.7:8080"
 )]
 pub struct BadTarget {
     got: String,
@@ -47,11 +46,11 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || BadTarget { got: rules::shown(text) };
         if let Ok(address) = text.trim_matches(['[', ']']).parse::<Ipv6Addr>() {
-            return Ok(Self { host: Host::Six(address), port: WEB_PORT });
+            return Ok(Self { host: Host::Six(address), port: HTTPS_PORT });
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().ok().filter(|port| *port != 0).ok_or_else(bad)?),
-            None => (text, WEB_PORT),
+            None => (text, HTTPS_PORT),
         };
         if let Ok(address) = host.parse() {
             return Ok(Self { host: Host::Address(address), port });
@@ -73,90 +72,106 @@ impl fmt::Display for Target {
     }
 }
 
-/// What was found out about a target.
+/// What is known of a target.
 #[derive(Debug, Clone)]
 pub enum Known {
-    /// Of a name.
+    /// The addresses of a name.
     Resolved(Result<Addresses, Failure>),
-    /// Of an address: why it is closed.
+    /// Why an address is closed, if it is.
     Address(Option<Closed>),
-    /// Nobody was asked, for nothing depends on it.
+    /// Nothing was looked up, because the verdict does not depend on it.
     Nothing,
 }
 
-/// Whether it would pass, and why.
+/// Whether the connection would pass, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     pub passes: bool,
-    /// The code that an event of this refusal has.
+    /// The reason code that the event of this refusal has.
     pub reason: Option<&'static str>,
-    /// What it is about, and what is so.
+    /// Subject and statement.
     pub lines: Vec<(&'static str, String)>,
 }
 
-/// Whether names have to be asked at all.
+/// Whether the verdict depends on the addresses of the target's name.
 pub fn wants_addresses(policy: &EgressPolicy, target: &Target) -> bool {
-    matches!(&target.host, Host::Name(name) if Names::new(policy).passes(name))
+    match &target.host {
+        Host::Name(name) => refusal(policy, Flow::Lookup(name), to(target.port)).is_none(),
+        Host::Address(_) | Host::Six(_) => false,
+    }
+}
+
+/// A destination whose address is open and learnt, as after a lookup.
+fn to(port: u16) -> Destination {
+    Destination { port, is_closed: false, is_learnt: true }
+}
+
+fn refusal(policy: &EgressPolicy, flow: Flow<'_>, to: Destination) -> Option<Reason> {
+    match decide(&Names::new(policy), flow, to) {
+        Verdict::Refused(reason, _) => Some(reason),
+        _ => None,
+    }
 }
 
 pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explanation {
-    let strict = policy.default == EgressDefault::Deny;
-    let (by_policy, listed) = policy_line(policy, &target.host);
-    let mut lines = vec![("policy", by_policy)];
-    let refusal = match (&target.host, known) {
+    let mut lines = vec![("policy", policy_line(policy, &target.host))];
+    let connection = match &target.host {
+        Host::Name(name) => Flow::Tls(Some(name)),
+        Host::Address(_) | Host::Six(_) => Flow::Tls(None),
+    };
+    let connect = |is_closed| refusal(policy, connection, Destination { is_closed, ..to(target.port) });
+    let refused = match (&target.host, known) {
         (Host::Six(_), _) => {
             lines.push(("address", "sandboxes have IPv4 only".to_owned()));
-            Some(Reason::ClosedAddress)
+            connect(true)
         }
         (Host::Address(address), Known::Address(Some(closed))) => {
             lines.push(("address", format!("{address} is {closed}, which is closed to every sandbox")));
-            Some(Reason::ClosedAddress)
+            connect(true)
         }
-        // Whoever has no name to ask for comes to the port first.
-        (Host::Address(_), _) if strict && RESOLVER_PORTS.contains(&target.port) => Some(Reason::Port),
-        (Host::Address(_), _) if strict => Some(Reason::NoName),
-        (Host::Name(_), _) if !listed => Some(Reason::NotAllowed),
-        (Host::Name(name), Known::Resolved(resolved)) => address_line(&mut lines, name, resolved),
-        (Host::Address(_), _) | (Host::Name(_), _) => None,
+        (Host::Address(_), _) => connect(false),
+        (Host::Name(name), _) => refusal(policy, Flow::Lookup(name), to(target.port)).or_else(|| {
+            let unresolved = match known {
+                Known::Resolved(resolved) => address_line(&mut lines, name, resolved),
+                Known::Address(_) | Known::Nothing => None,
+            };
+            unresolved.or_else(|| connect(false))
+        }),
     };
-    let refusal = refusal.or((strict && RESOLVER_PORTS.contains(&target.port)).then_some(Reason::Port));
-    if strict {
-        strict_lines(&mut lines, target, refusal);
+    if policy.default == EgressDefault::Deny {
+        strict_lines(&mut lines, policy, target, refused);
     } else {
-        let verb = if refusal.is_none() { "passes" } else { "does not pass" };
-        lines.push(("traffic", format!("of every kind {verb}; nothing reads it on its way")));
+        let verb = if refused.is_none() { "passes" } else { "does not pass" };
+        lines.push(("traffic", format!("of every kind {verb}; the proxy does not read it")));
     }
-    Explanation { passes: refusal.is_none(), reason: refusal.map(Reason::code), lines }
+    Explanation { passes: refused.is_none(), reason: refused.map(Reason::code), lines }
 }
 
-/// And whether the policy lets the name through.
-fn policy_line(policy: &EgressPolicy, host: &Host) -> (String, bool) {
+/// What the policy says about the host.
+fn policy_line(policy: &EgressPolicy, host: &Host) -> String {
     let Host::Name(name) = host else {
         return match policy.default {
-            EgressDefault::Allow => ("default allow: every address that is not closed".to_owned(), true),
-            EgressDefault::Deny => {
-                ("default deny: it goes by names, and this is an address".to_owned(), false)
-            }
+            EgressDefault::Allow => "default allow: every address that is not closed".to_owned(),
+            EgressDefault::Deny => "default deny: it lists names, and this is an address".to_owned(),
         };
     };
     if policy.default == EgressDefault::Allow {
-        return ("default allow: every name".to_owned(), true);
+        return "default allow: every name".to_owned();
     }
     let alone = |entry: &String| EgressPolicy { allow: vec![entry.clone()], default: EgressDefault::Deny };
     if let Some(entry) = policy.allow.iter().find(|entry| Names::new(&alone(entry)).passes(name)) {
-        return (format!("default deny: the entry '{entry}' lists {name}"), true);
+        return format!("default deny: the entry '{entry}' lists {name}");
     }
     let covers = |entry: &&String| {
         let parent = entry.strip_prefix('*').map(str::to_ascii_lowercase);
         parent.is_some_and(|parent| name.ends_with(&parent))
     };
-    let line = match policy.allow.iter().find(covers) {
+    match policy.allow.iter().find(covers) {
         Some(entry) => format!(
             "default deny: the entry '{entry}' does not list {name}, which is a public resolver and has to be listed itself"
         ),
         None => format!("default deny: none of {} entries lists {name}", policy.allow.len()),
-    };
-    (line, false)
+    }
 }
 
 fn address_line(
@@ -170,14 +185,19 @@ fn address_line(
             let seconds = found.ttl.as_secs();
             (format!("{name} is {}, none of them closed (kept for {seconds} s)", list.join(", ")), None)
         }
-        Err(failure @ Failure::Closed(..)) => (failure.to_string(), Some(Reason::ClosedAnswer)),
-        Err(failure) => (failure.to_string(), Some(Reason::Unresolved)),
+        Err(failure) => (failure.to_string(), Some(failure.reason())),
     };
     lines.push(("addresses", line));
     refusal
 }
 
-fn strict_lines(lines: &mut Vec<(&'static str, String)>, target: &Target, refusal: Option<Reason>) {
+/// The lines about default deny: what passes depends on what the client sends.
+fn strict_lines(
+    lines: &mut Vec<(&'static str, String)>,
+    policy: &EgressPolicy,
+    target: &Target,
+    refused: Option<Reason>,
+) {
     let port = target.port;
     if RESOLVER_PORTS.contains(&port) {
         lines.push((
@@ -185,40 +205,29 @@ fn strict_lines(lines: &mut Vec<(&'static str, String)>, target: &Target, refusa
             format!("{port} would go around the sandbox's resolver: closed under default deny"),
         ));
     }
-    match refusal {
-        None => {
-            lines.push((
-                "TLS, HTTP",
-                "passes: the name that the client gives is this one, and we connect to its addresses"
-                    .to_owned(),
-            ));
-            let learnt =
-                "passes once the sandbox has asked its resolver for the name, to the addresses it was told";
-            learnt_lines(lines, port, learnt);
+    let (names, addresses) = match refused {
+        None => (
+            "passes: the client names this host, and the proxy connects to its addresses",
+            "passes once the sandbox has asked its resolver for the name, to the addresses it was told",
+        ),
+        Some(Reason::NoName) => (
+            "refused, unless the client names a host that is listed and has this address",
+            "refused, unless the sandbox was told this address for a name that is listed",
+        ),
+        Some(reason) => {
+            lines.push(("traffic", format!("of every kind is refused: {reason}")));
+            return;
         }
-        Some(Reason::NoName) => {
-            lines.push((
-                "TLS, HTTP",
-                "refused, unless the client names a host that is listed and has this address".to_owned(),
-            ));
-            let learnt = "refused, unless the sandbox was told this address for a name that is listed";
-            learnt_lines(lines, port, learnt);
-        }
-        Some(reason) => lines.push(("traffic", format!("of every kind is refused: {reason}"))),
-    }
-}
-
-/// What goes by addresses that were learnt, and the ports where nothing does.
-fn learnt_lines(lines: &mut Vec<(&'static str, String)>, port: u16, learnt: &str) {
-    let tcp = match WEB_PORTS.contains(&port) {
-        true => format!("refused: {port} carries nothing but TLS and HTTP"),
-        false => learnt.to_owned(),
     };
-    let udp = match UDP_CLOSED.contains(&port) {
-        true => format!("refused: {port} hides names (DNS, QUIC); clients fall back to TCP"),
-        false => learnt.to_owned(),
+    let tcp = match refusal(policy, Flow::OtherTcp, to(port)) {
+        Some(_) => format!("refused: {port} carries nothing but TLS and HTTP"),
+        None => addresses.to_owned(),
     };
-    lines.extend([("other TCP", tcp), ("UDP", udp)]);
+    let udp = match refusal(policy, Flow::Udp, to(port)) {
+        Some(_) => format!("refused: {port} hides names (DNS, QUIC); clients fall back to TCP"),
+        None => addresses.to_owned(),
+    };
+    lines.extend([("TLS, HTTP", names.to_owned()), ("other TCP", tcp), ("UDP", udp)]);
 }
 
 #[cfg(test)]

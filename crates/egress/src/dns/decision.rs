@@ -1,34 +1,37 @@
-//! What becomes of a question, by the question and the policy alone.
+//! Decides what to do with a question, by the question and the policy alone. Pure.
 
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 use rules::{Names, plain_name};
 
 use super::message::Question;
+use crate::verdict::{Destination, Flow, Verdict, decide as decide_flow};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Asks for what this server does not do for anybody.
+    /// An operation that this server does not offer.
     Refused,
     NotImplemented,
-    /// The policy does not pass the name.
+    /// The policy does not list the name.
     NotAllowed,
-    /// This machine, to itself.
+    /// The loopback address.
     Localhost,
     NoSuchName,
     NothingOfThatType,
-    /// To a question for everything, something (RFC 8482).
+    /// A minimal answer to ANY (RFC 8482).
     Something,
-    /// Its addresses are looked up and learnt.
+    /// The addresses of this name, which are then learnt.
     Addresses(String),
-    /// Nothing, if the name exists: what the type says would lead around the policy or to where no sandbox gets.
+    /// No records, if the name exists: records of this type would bypass the policy or point to where no sandbox gets.
     ExistenceOf(String),
     Records(String),
 }
 
-/// Firefox asks for it before it turns to a resolver of its own.
+/// A lookup has no destination of its own.
+const NO_DESTINATION: Destination = Destination { port: 0, is_closed: false, is_learnt: false };
+/// Firefox looks this name up before it uses a resolver of its own.
 const NO_OTHER_RESOLVER: &str = "use-application-dns.net";
 
-/// `own` is the host name of whoever asks.
+/// `own` is the host name of the sandbox.
 pub fn decide(question: &Question, policy: &Names, own: &str) -> Decision {
     if question.class != DNSClass::IN {
         return Decision::Refused;
@@ -42,7 +45,7 @@ pub fn decide(question: &Question, policy: &Names, own: &str) -> Decision {
         return match question.name.is_root() {
             true => Decision::NothingOfThatType,
             false if policy.is_strict() => Decision::NotAllowed,
-            // It is none that anything in the world has.
+            // No host has such a name.
             false => Decision::NoSuchName,
         };
     };
@@ -52,23 +55,23 @@ pub fn decide(question: &Question, policy: &Names, own: &str) -> Decision {
             _ => Decision::NothingOfThatType,
         };
     }
-    // Who has an address is nobody's business in a sandbox, and what is inside of the operator's network is known there.
+    // Reverse lookups would reveal names of the operator's network.
     if is_at_or_below(&name, "arpa") || name == NO_OTHER_RESOLVER {
         return Decision::NoSuchName;
     }
-    if !policy.passes(&name) {
+    if let Verdict::Refused(..) = decide_flow(policy, Flow::Lookup(&name), NO_DESTINATION) {
         return Decision::NotAllowed;
     }
     match question.kind {
         RecordType::ANY => Decision::Something,
         RecordType::A => Decision::Addresses(name),
-        // No IPv6 in sandboxes; and a service binding may hide the name inside of TLS, or name other addresses and HTTP/3.
+        // Sandboxes have no IPv6. A service binding can hide the name inside TLS, or name other addresses and HTTP/3.
         RecordType::AAAA | RecordType::HTTPS | RecordType::SVCB => Decision::ExistenceOf(name),
         _ => Decision::Records(name),
     }
 }
 
-/// A name as policies have it. Made of the labels and not of hickory's text, in which a dot may be part of a label.
+/// A name in the form of policies. Built from the labels: in hickory's text a dot may be part of a label.
 pub fn plain(name: &Name) -> Option<String> {
     let labels: Vec<&str> = name.iter().map(std::str::from_utf8).collect::<Result<_, _>>().ok()?;
     if labels.iter().any(|label| label.contains('.')) {

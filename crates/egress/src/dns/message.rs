@@ -1,23 +1,23 @@
-//! Bytes to questions, and answers to bytes. What a sandbox sends is read here first.
+//! Parses questions and serializes answers. The input is what a sandbox sent.
 
 use hickory_proto::op::{Edns, Header, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 
-/// The most that a datagram of ours holds: nothing on the way has to take it apart.
+/// Maximum size of our datagrams, below every MTU on the way.
 const DATAGRAM_BYTES: u16 = 1232;
-/// The most for a client that does not say what it takes.
+/// Maximum size for a client without EDNS.
 const PLAIN_DATAGRAM_BYTES: u16 = 512;
 /// RFC 8914.
 const EXTENDED_ERROR: u16 = 15;
 
-/// What a message asks.
+/// A parsed message.
 #[derive(Debug)]
 pub enum Asked {
-    /// Not a question: to be left alone, so that no two servers ever talk to each other.
+    /// Not a question. It is not answered, so that two servers cannot loop.
     Nothing,
-    /// What is wrong with it is said.
+    /// Invalid: answered with an error.
     Wrong(Box<Message>),
     Question(Question, Envelope),
 }
@@ -25,28 +25,28 @@ pub enum Asked {
 /// One question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// With its letters as they were written.
+    /// In the client's spelling.
     pub name: Name,
     pub kind: RecordType,
     pub class: DNSClass,
 }
 
-/// What is around the question and comes back with the answer.
+/// The parts of the question that the answer repeats.
 #[derive(Debug)]
 pub struct Envelope {
     metadata: Metadata,
     query: Query,
-    /// What the client says that it takes, if it speaks EDNS, and whether it wants signatures.
+    /// The client's maximum datagram size, if it uses EDNS, and whether it wants signatures.
     edns: Option<(u16, bool)>,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub code: ResponseCode,
     pub answers: Vec<Record>,
     pub soa: Option<Record>,
-    /// By its number in RFC 8914, with a text for people.
+    /// An extended error (RFC 8914) and its text.
     pub why: Option<(u16, String)>,
 }
 
@@ -56,7 +56,7 @@ impl Reply {
     }
 }
 
-/// Reads a message of a sandbox.
+/// Parses a message of a sandbox.
 pub fn read(bytes: &[u8]) -> Asked {
     let Ok(header) = Header::read(&mut BinDecoder::new(bytes)) else { return Asked::Nothing };
     let (metadata, counts) = (header.metadata, header.counts);
@@ -96,15 +96,15 @@ fn answering(question: &Metadata, code: ResponseCode) -> Metadata {
 }
 
 impl Envelope {
-    /// What a datagram to this client may hold.
+    /// Maximum size of a datagram to this client.
     pub fn datagram_room(&self) -> usize {
         self.edns
             .map_or(PLAIN_DATAGRAM_BYTES, |(room, _)| room.clamp(PLAIN_DATAGRAM_BYTES, DATAGRAM_BYTES))
             .into()
     }
 
-    /// The answer in so many bytes. What does not fit is left out and the client told to ask over TCP; some that cannot make
-    /// do with the part, so as much as fits is there.
+    /// The answer in at most `room` bytes. Records that do not fit are left out, and the client is told to ask over TCP;
+    /// some clients cannot, so as many records as fit are included.
     pub fn answered(&self, reply: Reply, room: usize) -> Option<Vec<u8>> {
         let mut message = self.message(reply);
         loop {
@@ -124,7 +124,7 @@ impl Envelope {
     fn message(&self, reply: Reply) -> Message {
         let mut message = Message::new(self.metadata.id, MessageType::Response, OpCode::Query);
         message.metadata = answering(&self.metadata, reply.code);
-        // Also where they are the name's own, letters are as the client wrote them.
+        // The client's spelling, for records of the name itself too.
         for mut record in reply.answers {
             if record.name == self.query.name {
                 record.name = self.query.name.clone();

@@ -1,4 +1,4 @@
-//! From what was decided to what is answered.
+//! Answers a question according to its decision.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,17 +13,17 @@ use tokio::time::Instant;
 use super::PORT;
 use super::decision::{Decision, decide, plain};
 use super::message::{Question, Reply};
-use crate::guests::Guest;
 use crate::parts::Parts;
 use crate::refusals::{Reason, Target, Transport};
+use crate::registry::Guest;
 use crate::resolver::{Failure, Records};
 
-/// What is answered by us alone is good for so long, in seconds.
+/// Time to live, in seconds, of records that this server makes up.
 const OWN_TTL: u32 = 60;
-/// An address counts for so much longer than the sandbox is told: a client uses it up to the last moment.
+/// A learnt address stays open for this much longer than the time to live: clients use it up to the last moment.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Extended errors of RFC 8914.
+/// Extended error codes (RFC 8914).
 const BLOCKED: u16 = 15;
 const NETWORK_ERROR: u16 = 23;
 
@@ -49,7 +49,7 @@ pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transpor
                 Ok(Some(records)) => found(records),
                 Ok(None) => refuse(parts, guest, question, transport, Reason::NotAllowed),
                 Err(error) => {
-                    tracing::warn!(id = %guest.id, name, %error, "addresses could not be opened");
+                    tracing::warn!(id = %guest.id, name, %error, "cannot open addresses of a DNS answer");
                     failed()
                 }
             },
@@ -66,7 +66,7 @@ pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transpor
     }
 }
 
-/// To what could not be found out, for no fault of the sandbox.
+/// The answer if the name could not be resolved, for no fault of the sandbox.
 pub fn failed() -> Reply {
     Reply {
         why: Some((NETWORK_ERROR, "no answer from upstream".to_owned())),
@@ -74,9 +74,9 @@ pub fn failed() -> Reply {
     }
 }
 
-/// NXDOMAIN and not REFUSED: the C libraries take REFUSED for a fault of the server, ask the next or the same again, and end in
-/// "temporary failure", which package managers retry for minutes; "no such name" is final at once. Who wants to know more
-/// finds it in the extended error. No SOA comes with it, so that nobody keeps it when the policy changes.
+/// NXDOMAIN instead of REFUSED: the C libraries take REFUSED as a fault of the server, ask again, and end with "temporary
+/// failure", which package managers retry for minutes; "no such name" is final at once. The extended error has the reason.
+/// There is no SOA, so that clients do not cache the answer across a policy change.
 fn refuse(parts: &Parts, guest: &Guest, question: &Question, transport: Transport, reason: Reason) -> Reply {
     let name = plain(&question.name).unwrap_or_else(|| question.name.to_ascii());
     let target = Target { name: Some(name), address: None, port: PORT, transport };
@@ -92,18 +92,18 @@ fn unresolved(
     failure: &Failure,
 ) -> Reply {
     match failure {
-        Failure::Closed(..) => refuse(parts, guest, question, transport, Reason::ClosedAnswer),
+        Failure::Closed(..) => refuse(parts, guest, question, transport, failure.reason()),
         Failure::NoSuchName => nothing(question, ResponseCode::NXDomain),
         Failure::NoAddress => nothing(question, ResponseCode::NoError),
         Failure::Upstream(why) => {
-            tracing::debug!(id = %guest.id, name = %question.name, why, "not resolved");
+            tracing::debug!(id = %guest.id, name = %question.name, why, "a name could not be resolved");
             failed()
         }
     }
 }
 
-/// Lets a sandbox with a closed policy reach what it is about to be told. It is told nothing when the policy changed while the
-/// answer was on its way.
+/// Under default deny, opens the addresses that the sandbox is about to be told. `None` if the policy changed while the
+/// name was resolved.
 async fn open(
     parts: &Parts,
     guest: &Arc<Guest>,
@@ -121,7 +121,7 @@ async fn open(
     let ttl = records.list.iter().map(|record| record.ttl).min().unwrap_or_default();
     let now = Instant::now().into_std();
     let lasting = guest.learn(name, &addresses, Duration::from_secs(ttl.into()) + GRACE, now);
-    // Its book may be full. What is not in it nobody would take back.
+    // The registry may be full. An address that is not in it would not be closed by a policy change.
     let learnt: Vec<Ipv4Addr> =
         addresses.into_iter().filter(|address| guest.has_learnt(name, *address, now)).collect();
     if !learnt.is_empty() {
@@ -142,17 +142,17 @@ async fn open(
     Ok(Some(records))
 }
 
-/// Whether it is the same sandbox, and the name passes. Whoever changes a policy does so before closing what it forbids, so
-/// one of us two sees to it.
+/// Whether it is the same sandbox and its policy passes the name. A policy change sets the new policy before it closes
+/// addresses, so either the change or this check closes them.
 fn is_still_so(parts: &Parts, guest: &Arc<Guest>, name: &str) -> bool {
-    let there = parts.guests.find(guest.address);
+    let there = parts.registry.find(guest.address);
     there.is_some_and(|there| Arc::ptr_eq(&there, guest)) && guest.names().passes(name)
 }
 
-/// Whether who is behind the address now may reach it for another reason.
+/// Whether the sandbox that has the address now may reach it for another name.
 fn may_reach(parts: &Parts, guest: &Guest, address: Ipv4Addr) -> bool {
     let now = Instant::now().into_std();
-    parts.guests.find(guest.address).is_some_and(|there| there.may_reach(address, now))
+    parts.registry.find(guest.address).is_some_and(|there| there.may_reach(address, now))
 }
 
 fn address(record: &Record) -> Option<Ipv4Addr> {
@@ -167,7 +167,7 @@ fn found(records: Records) -> Reply {
     Reply { answers: records.list, soa: records.soa, ..Reply::of(code) }
 }
 
-/// The aliases alone, and that there is nothing at their end.
+/// The aliases only, with a negative answer for the addresses.
 fn without_addresses(question: &Question, mut records: Records) -> Reply {
     let has_addresses = records.list.iter().any(|record| address(record).is_some());
     records.list.retain(|record| address(record).is_none());
@@ -177,7 +177,7 @@ fn without_addresses(question: &Question, mut records: Records) -> Reply {
     found(records)
 }
 
-/// Nothing, on our own word.
+/// A negative answer of our own.
 fn nothing(question: &Question, code: ResponseCode) -> Reply {
     Reply { soa: Some(own_soa(&question.name)), ..Reply::of(code) }
 }
@@ -186,7 +186,7 @@ fn own_record(question: &Question, data: RData) -> Record {
     Record::from_rdata(question.name.clone(), OWN_TTL, data)
 }
 
-/// Without one, clients that keep answers do not keep that there is nothing.
+/// Clients cache a negative answer only with an SOA.
 fn own_soa(name: &Name) -> Record {
     let nobody = Name::root;
     let soa = SOA::new(nobody(), nobody(), 1, 3600, 600, 86_400, OWN_TTL);

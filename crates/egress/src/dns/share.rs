@@ -1,4 +1,4 @@
-//! What of the server one sandbox may use.
+//! Limits the DNS server's use by one sandbox.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -7,25 +7,24 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Questions of all sandboxes that are being answered at a time.
+/// Questions of all sandboxes in progress.
 pub const ANSWERING_MAX_OF_ALL: usize = 2048;
-/// Questions that are being answered at a time. A program that looks up a hundred names at once, each for two types, fits in.
+/// Questions of one sandbox in progress. Enough for a program that looks up a hundred names at once, each for two types.
 const ANSWERING_MAX: usize = 256;
-/// The same when half of what there is for all is taken: a few sandboxes that ask for names without an answer must leave the
-/// others theirs.
+/// The same while half of the total is in use: a few sandboxes with unanswered questions must leave room for others.
 const ANSWERING_MAX_CROWDED: usize = 32;
 /// Connections of all sandboxes.
 pub const CONNECTIONS_MAX_OF_ALL: usize = 512;
-/// Connections at a time.
+/// Connections of one sandbox.
 const CONNECTIONS_MAX: usize = 16;
-/// The same when half of what there is for all is taken: who has more takes none, and gives those back that are quiet.
+/// The same while half of the total is in use: a sandbox with more gets no new one, and its quiet ones are closed.
 const CONNECTIONS_MAX_CROWDED: usize = 2;
-/// Messages a second, over time.
+/// Messages per second, sustained.
 const RATE: f64 = 500.0;
-/// Messages at once, after a while of quiet.
+/// Burst of messages.
 const BURST: f64 = 2000.0;
 
-/// One sandbox's.
+/// The use by one sandbox.
 pub struct Share {
     answering: Arc<Semaphore>,
     connections: Arc<Semaphore>,
@@ -37,13 +36,13 @@ struct Bucket {
     at: Instant,
 }
 
-/// For one question that is being answered.
+/// Permit for one question in progress.
 pub type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
-/// For one connection.
+/// Permit for one connection.
 pub type Seat = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
-/// By address; as many as the pool has addresses, at most.
+/// By address; at most as many as the pool has addresses.
 #[derive(Default)]
 pub struct Shares {
     by_address: Mutex<HashMap<Ipv4Addr, Arc<Share>>>,
@@ -65,7 +64,7 @@ impl Share {
         }
     }
 
-    /// A place for one more question, if there is one.
+    /// A permit for one more question, if there is one.
     pub fn place(&self, all: &Arc<Semaphore>) -> Option<Place> {
         let own = Arc::clone(&self.answering).try_acquire_owned().ok()?;
         let taken = ANSWERING_MAX - self.answering.available_permits();
@@ -76,17 +75,17 @@ impl Share {
         Some((own, Arc::clone(all).try_acquire_owned().ok()?))
     }
 
-    /// A place for one more connection, if there is one.
+    /// A permit for one more connection, if there is one.
     pub fn seat(&self, all: &Arc<Semaphore>) -> Option<Seat> {
         let own = Arc::clone(&self.connections).try_acquire_owned().ok()?;
-        // The new one is counted.
+        // The new one is included.
         if self.gives_way(all) {
             return None;
         }
         Some((own, Arc::clone(all).try_acquire_owned().ok()?))
     }
 
-    /// Whether it has so many connections that others may find none.
+    /// Whether it has so many connections that it must give some back.
     pub fn gives_way(&self, all: &Semaphore) -> bool {
         let taken = CONNECTIONS_MAX - self.connections.available_permits();
         let is_crowded = all.available_permits() < CONNECTIONS_MAX_OF_ALL / 2;

@@ -1,5 +1,5 @@
-//! Questions over connections: each with its length before it, several on their way at once, answered as they are ready. What is
-//! too much waits, and holds up whoever sent it.
+//! DNS over TCP: messages with a length prefix, several in progress, answered as they are ready. A client that exceeds a
+//! limit waits.
 
 use std::io;
 use std::pin::pin;
@@ -14,23 +14,23 @@ use tokio::time::{Instant, timeout};
 
 use super::share::{CONNECTIONS_MAX_OF_ALL, Place, Share};
 use super::{QUESTION_BYTES_MAX, Server, now};
-use crate::guests::Guest;
 use crate::refusals::Transport;
+use crate::registry::Guest;
 
-/// Questions of one connection that are being answered, or whose answers wait to be read.
+/// Questions of one connection in progress, including answers that wait to be written.
 const PIPELINED_MAX: usize = 8;
-/// So long may a connection be quiet, and so long may one message take to come.
+/// Time limit for silence, and for one message to arrive.
 const IDLE: Duration = Duration::from_secs(10);
-/// So long may a connection be used at all: who asks now and then must not hold a place for ever.
+/// Maximum lifetime of a connection: occasional questions must not hold a permit for ever.
 const LIFE: Duration = Duration::from_secs(120);
-/// So often a quiet connection looks whether it may stay.
+/// How often a quiet connection checks whether it may stay.
 const STAYING: Duration = Duration::from_secs(1);
-/// So long may a client leave an answer unread.
+/// Time limit for the client to read an answer.
 const UNREAD: Duration = Duration::from_secs(5);
-/// When there is no place for a question, so long until the next look, and so many looks.
+/// Pause before another try to get a permit for a question, and the number of tries.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: usize = 150;
-/// After an error of the listener itself.
+/// Pause after an error of the listener.
 const REST: Duration = Duration::from_millis(50);
 
 pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
@@ -43,7 +43,7 @@ pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
         let (stream, source) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept DNS connections; trying again");
                 tokio::time::sleep(REST).await;
                 continue;
             }
@@ -67,18 +67,18 @@ struct Connection {
     server: Arc<Server>,
     guest: Arc<Guest>,
     share: Arc<Share>,
-    /// What is left for the connections of all.
+    /// Permits for connections of all sandboxes.
     all: Arc<Semaphore>,
     pipelined: Arc<Semaphore>,
 }
 
 impl Connection {
-    /// Until the client is done, or too slow, or breaks the rules.
+    /// Serves until the client is done, exceeds a time limit or violates the protocol.
     async fn run(self, stream: TcpStream) {
         let (reading, writing) = stream.into_split();
         let (answers, ready) = mpsc::channel(1);
         let ended = tokio::select! {
-            // It ends after the last answer, once reading has let go of its sender.
+            // The writer ends after the last answer, when the reader has dropped its sender.
             written = write(writing, ready) => written,
             error = self.read(reading, answers) => Err(error),
         };
@@ -87,12 +87,12 @@ impl Connection {
         }
     }
 
-    /// Comes back only when it is of no use to go on writing.
+    /// Returns when writing has failed.
     async fn read(&self, mut reading: OwnedReadHalf, answers: mpsc::Sender<Vec<u8>>) -> io::Error {
         let begin = Instant::now();
         loop {
-            // A policy for the next question may be that there is no sandbox any more.
-            let there = self.server.parts.guests.find(self.guest.address);
+            // The sandbox may be removed before the next question.
+            let there = self.server.parts.registry.find(self.guest.address);
             if !there.is_some_and(|there| Arc::ptr_eq(&there, &self.guest)) {
                 return io::Error::other("the sandbox is gone");
             }
@@ -114,11 +114,11 @@ impl Connection {
         std::future::pending().await
     }
 
-    /// The next message; none after the last, and none when the connection may stay no longer.
+    /// The next message; `None` after the last, or when the connection must end.
     async fn next(&self, reading: &mut OwnedReadHalf, begin: Instant) -> io::Result<Option<Vec<u8>>> {
         let quiet_since = Instant::now();
         let mut coming = pin!(message(reading));
-        // Asked before each message as well: who asks all the time is never quiet.
+        // Checked before each message too: a client that asks all the time is never quiet.
         while may_stay(begin.elapsed(), quiet_since.elapsed(), self.share.gives_way(&self.all)) {
             if let Ok(came) = timeout(STAYING, &mut coming).await {
                 return came;
@@ -134,10 +134,10 @@ impl Connection {
         self.server.spawn(async move {
             let _pipelined = pipelined;
             let answer = server.answer(&guest, &bytes, Transport::Tcp).await;
-            // A client that reads slowly holds up itself only.
+            // A client that reads slowly delays only itself.
             drop(place);
             if let Some(answer) = answer {
-                // The connection may have ended meanwhile.
+                // The connection may have ended.
                 let _ = answers.send(answer).await;
             }
         });
@@ -156,12 +156,12 @@ impl Connection {
     }
 }
 
-/// Whether a connection that waits for a message is kept.
+/// Whether to keep a connection that waits for a message.
 fn may_stay(age: Duration, quiet: Duration, gives_way: bool) -> bool {
     age < LIFE && quiet < IDLE && !gives_way
 }
 
-/// The next message; none after the last.
+/// The next message; `None` after the last.
 async fn message(reading: &mut OwnedReadHalf) -> io::Result<Option<Vec<u8>>> {
     let length = match reading.read_u16().await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -178,7 +178,7 @@ async fn message(reading: &mut OwnedReadHalf) -> io::Result<Option<Vec<u8>>> {
 async fn write(mut writing: OwnedWriteHalf, mut ready: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
     while let Some(answer) = ready.recv().await {
         let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
-        // In one piece: clients exist that expect a message to come in one.
+        // In one write: some clients expect a message in one segment.
         let framed = [&length.to_be_bytes(), &answer[..]].concat();
         timeout(UNREAD, writing.write_all(&framed)).await??;
     }

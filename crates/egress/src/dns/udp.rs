@@ -1,4 +1,4 @@
-//! Questions in datagrams. What is too much is dropped, as a network would: a client asks again.
+//! DNS over UDP. Datagrams above a limit are dropped; clients retry.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tokio::net::UdpSocket;
 use super::{QUESTION_BYTES_MAX, Server, now};
 use crate::refusals::Transport;
 
-/// After an error of the socket itself.
+/// Pause after an error of the socket.
 const REST: Duration = Duration::from_millis(50);
 
 pub async fn serve(server: &Arc<Server>, socket: UdpSocket) {
     let socket = Arc::new(socket);
-    // One byte more than is read, so that what was cut off shows.
+    // One byte more than is accepted, to detect truncation.
     let mut buffer = [0; QUESTION_BYTES_MAX + 1];
     loop {
         let received = tokio::select! {
@@ -27,7 +27,7 @@ pub async fn serve(server: &Arc<Server>, socket: UdpSocket) {
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "a datagram could not be received");
+                tracing::warn!(%error, "cannot receive DNS datagrams; trying again");
                 tokio::time::sleep(REST).await;
             }
         }
@@ -44,8 +44,8 @@ fn take(server: &Arc<Server>, socket: &Arc<UdpSocket>, bytes: &[u8], source: Soc
         if let Some(answer) = answering.answer(&guest, &bytes, Transport::Udp).await
             && let Err(error) = socket.send_to(&answer, source).await
         {
-            // Its link may be gone already.
-            tracing::debug!(id = %guest.id, %error, "an answer could not be sent");
+            // The link may be gone.
+            tracing::debug!(id = %guest.id, %error, "cannot send a DNS answer");
         }
     });
 }

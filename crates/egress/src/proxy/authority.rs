@@ -1,5 +1,5 @@
-//! Who a request is for. Pure. All the places where a request can say so have to say the same, and each can say it once: what
-//! one server reads from the first, another may read from the last.
+//! The host of a request. Pure. Every field that names a host must name the same one, and must occur once: servers differ
+//! in which one they use.
 
 use std::net::IpAddr;
 
@@ -11,9 +11,9 @@ use crate::refusals::Reason;
 
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// The name that a request is for, in the form of `rules::plain_name`.
+/// The host name of a request, in the form of `rules::plain_name`.
 pub fn asked_for(request: &Parts) -> Result<String, Reason> {
-    // One that is led on to elsewhere says nothing of where.
+    // CONNECT names the next hop, not the host.
     if request.method == Method::CONNECT {
         return Err(Reason::Malformed);
     }
@@ -30,14 +30,14 @@ pub fn asked_for(request: &Parts) -> Result<String, Reason> {
         request.uri.authority().map(|target| host_name(target.as_str().as_bytes())).transpose()?;
     match (by_header, by_target) {
         (None, None) => Err(Reason::NoName),
-        // HTTP/1 always says it in its header, also where the target is whole.
+        // HTTP/1.1 requires the header, also with an absolute target.
         (None, Some(_)) if !is_two => Err(Reason::NoName),
         (Some(header), Some(target)) if header != target => Err(Reason::Malformed),
         (Some(name), _) | (None, Some(name)) => Ok(name),
     }
 }
 
-/// Of `name`, `name:` or `name:port`.
+/// The name in `name`, `name:` or `name:port`.
 fn host_name(host: &[u8]) -> Result<String, Reason> {
     let host = std::str::from_utf8(host).map_err(|_| Reason::Malformed)?;
     if host.is_empty() || host.starts_with('[') {
@@ -54,8 +54,8 @@ fn host_name(host: &[u8]) -> Result<String, Reason> {
     }
 }
 
-/// Whether a request asks for another protocol on its connection. A wish for one that names hosts itself is taken out: the
-/// server goes on in the one it has, as it always may.
+/// Whether a request asks for an upgrade that is forwarded. An upgrade to a protocol that names hosts itself is removed:
+/// the server continues in HTTP, as it always may.
 pub fn keep_upgrade(headers: &mut HeaderMap) -> bool {
     let names_hosts = |protocol: &str| {
         let protocol = protocol.trim().to_ascii_lowercase();
@@ -78,7 +78,7 @@ pub fn keep_upgrade(headers: &mut HeaderMap) -> bool {
     asks && headers.contains_key(UPGRADE)
 }
 
-/// Takes `Upgrade` and `HTTP2-Settings` out of the `Connection` header, which would name headers that are not there.
+/// Removes `Upgrade` and `HTTP2-Settings` from the `Connection` header, which would name missing headers.
 fn drop_token(headers: &mut HeaderMap) {
     let kept: Vec<String> = headers
         .get_all(CONNECTION)

@@ -1,5 +1,4 @@
-//! The body of a request on its way to the server, or of an answer on its way back. One that waits to be asked for is not taken
-//! from where it comes before.
+//! The body of a request or an answer while it is forwarded. A held body is not read from its source until it is released.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
-/// Kept by everything that is under way: whoever holds the only one knows that nothing is.
+/// A reference held by everything in progress: the holder of the last one knows that nothing is in progress.
 pub type Busy = Arc<()>;
 
 pub struct Carried {
@@ -26,12 +25,12 @@ impl Carried {
         Self { body, wait: None, _busy: busy }
     }
 
-    /// Begins when what is answered is cancelled, at the latest after a while.
+    /// Is released when the token is cancelled, or after a time limit.
     pub fn held(body: Incoming, longest: Duration, busy: Busy) -> (CancellationToken, Self) {
         let go = CancellationToken::new();
         let gone = go.clone();
         let wait: Wait = Box::pin(async move {
-            // That no time is left is as good as being asked.
+            // The time limit releases it as well.
             let _ = tokio::time::timeout(longest, gone.cancelled()).await;
         });
         (go, Self { body, wait: Some(wait), _busy: busy })

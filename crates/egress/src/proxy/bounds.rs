@@ -1,36 +1,35 @@
-//! How many connections there may be: undecided ones of a sandbox, open ones of a sandbox, and all together, so that the API
-//! always has descriptors left. Those that are read as HTTP are counted by the memory that they can come to hold, too, of one
-//! sandbox and of all.
+//! Limits of connections: undecided ones of a sandbox, open ones of a sandbox, and all together, so that the API always has
+//! file descriptors left. HTTP connections are also limited by the memory that they can hold, per sandbox and in total.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of one sandbox, before it is known where they go.
+/// Undecided connections of one sandbox.
 const UNDECIDED_MAX: usize = 512;
-/// Of one sandbox.
+/// Open connections of one sandbox.
 const OPEN_MAX: usize = 8192;
-/// Of one sandbox, with a request of HTTP/1 under way: these hold memory.
+/// HTTP/1 connections of one sandbox with a request in progress: these hold memory.
 const HTTP_MAX: usize = 1024;
-/// Of one sandbox, that speak HTTP/2 in the clear: each holds as much as many of HTTP/1.
+/// HTTP/2 connections without TLS of one sandbox: each holds as much as many of HTTP/1.
 const HTTP2_MAX: usize = 32;
-/// What one of HTTP/1 can hold, with peers that send all they may and take nothing.
+/// Maximum memory of an HTTP/1 connection, with peers that send all they may and read nothing.
 const HTTP_BYTES: u64 = 320 << 10;
-/// The same of one of HTTP/2: the buffers of its streams to both sides, their heads, and what is received ahead.
+/// The same for HTTP/2: buffers of its streams in both directions, heads, and receive windows.
 const HTTP2_BYTES: u64 = 8 << 20;
-/// All of either together may hold this part of the host's memory.
+/// The connections of each version together may hold this fraction of the host's memory.
 const OF_MEMORY: u64 = 16;
-/// The request line and the headers of one request; of an answer, in HTTP/2.
+/// Size of the request line and headers of a request; of an answer, in HTTP/2.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Of a request or an answer.
+/// Number of headers of a request or an answer.
 pub const HEADERS_MAX: usize = 256;
-/// What is kept of one stream for a peer that does not take it, beside the piece that went past it. No window of a connection
-/// bounds it: hyper takes in more as soon as a piece is handed on. Together with the number of streams it is what one of HTTP/2
-/// can be made to hold, [`HTTP2_BYTES`].
+/// Send buffer of one stream for a peer that does not read, besides the chunk that crossed the limit. The connection window
+/// does not bound it, because hyper releases window as soon as a chunk is passed on. This and the number of streams give
+/// [`HTTP2_BYTES`].
 pub const SEND_BYTES: usize = 8 * 1024;
-/// One sandbox may have so many times what is left for all: the last places are never for one that has many already.
+/// One sandbox may hold this many times what is left for all: the last permits are never for a sandbox that has many.
 const SHARE: usize = 4;
-/// To the client and to the server.
+/// One to the client and one to the server.
 const DESCRIPTORS_EACH: u64 = 2;
 
 pub struct Bounds {
@@ -56,7 +55,7 @@ struct Count {
 }
 
 impl Held {
-    /// Apart, so that connections of HTTP/2 that rest take nothing from who asks for a page.
+    /// Counted separately, so that idle HTTP/2 connections take nothing from HTTP/1.
     fn bytes(&mut self, kind: Http) -> &mut u64 {
         match kind {
             Http::One => &mut self.http_bytes,
@@ -65,7 +64,7 @@ impl Held {
     }
 }
 
-/// What is read as HTTP.
+/// Version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Http {
     One,
@@ -95,8 +94,8 @@ impl Http {
     }
 }
 
-/// A connection's place, until it is dropped.
-pub struct Place {
+/// The permit of a connection, until it is dropped.
+pub struct Permit {
     bounds: Arc<Bounds>,
     guest: Ipv4Addr,
     undecided: bool,
@@ -104,7 +103,7 @@ pub struct Place {
 }
 
 impl Bounds {
-    /// The proxy takes three of four descriptors of the process at most, and a part of the host's memory.
+    /// Three quarters of the process's file descriptors, and a fraction of the host's memory.
     pub fn of_process() -> Arc<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let connections = limit.unwrap_or(1 << 20) / 4 * 3 / DESCRIPTORS_EACH;
@@ -117,8 +116,8 @@ impl Bounds {
         Arc::new(Self { all_max, http_bytes_max, held: Mutex::default() })
     }
 
-    /// A place for one more connection of a guest, if there is one.
-    pub fn take(self: &Arc<Self>, guest: Ipv4Addr) -> Option<Place> {
+    /// A permit for one more connection of a sandbox, if there is one.
+    pub fn take(self: &Arc<Self>, guest: Ipv4Addr) -> Option<Permit> {
         let mut held = self.lock();
         let count = held.by_guest.get(&guest).copied().unwrap_or_default();
         let share = (self.all_max - held.all).saturating_mul(SHARE);
@@ -129,7 +128,7 @@ impl Bounds {
         let count = Count { open: count.open + 1, undecided: count.undecided + 1, ..count };
         held.by_guest.insert(guest, count);
         drop(held);
-        Some(Place { bounds: Arc::clone(self), guest, undecided: true, http: None })
+        Some(Permit { bounds: Arc::clone(self), guest, undecided: true, http: None })
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -137,15 +136,15 @@ impl Bounds {
     }
 }
 
-impl Place {
-    /// It is known where the connection goes.
+impl Permit {
+    /// The connection is decided.
     pub fn decided(&mut self) {
         if std::mem::take(&mut self.undecided) {
             self.with_count(|count| count.undecided -= 1);
         }
     }
 
-    /// It is not known again. `false` if there are too many such.
+    /// The connection is undecided again. `false` if there are too many of these.
     pub fn undecided(&mut self) -> bool {
         let room = self.with_count(|count| {
             let room = count.undecided < UNDECIDED_MAX;
@@ -156,13 +155,14 @@ impl Place {
         room
     }
 
-    /// It is read as HTTP from here on, until [`Place::rests`]. `false` if there are too many such, or they hold too much.
+    /// The connection is parsed as HTTP from now on, until [`Permit::rests`]. `false` if there are too many, or they hold
+    /// too much.
     pub fn read_as_http(&mut self, kind: Http) -> bool {
         self.rests();
         let mut held = self.bounds.lock();
         let count = *kind.of(held.by_guest.entry(self.guest).or_default());
         let left = self.bounds.http_bytes_max.saturating_sub(*held.bytes(kind));
-        // The last bytes are never for one that holds many already.
+        // The last bytes are never for a sandbox that holds many.
         let own = (count as u64 + 1) * kind.bytes();
         if count >= kind.most() || kind.bytes() > left || own > left.saturating_mul(SHARE as u64) {
             return false;
@@ -173,7 +173,7 @@ impl Place {
         true
     }
 
-    /// Nothing is under way on it, and nothing is held for it but its sockets.
+    /// The connection is idle and holds only its sockets.
     pub fn rests(&mut self) {
         let Some(kind) = self.http.take() else { return };
         let mut held = self.bounds.lock();
@@ -188,7 +188,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.decided();
         self.rests();

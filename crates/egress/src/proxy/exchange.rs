@@ -1,4 +1,4 @@
-//! The requests of one HTTP connection, each judged before it is led on, and the connection to the server that they share.
+//! The requests of one HTTP connection, each decided before it is forwarded, and the upstream connection that they share.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,47 +15,47 @@ use super::authority::{asked_for, keep_upgrade};
 use super::body::{Busy, Carried};
 use super::session::{Session, Stop};
 use super::upstream::Upstream;
-use super::verdict::{Verdict, named};
-use super::wire::{Manner, Stirred, Wire};
-use crate::guests::{Connection, Passing};
+use super::wire::{Stirred, Wire, WireState};
 use crate::refusals::Reason;
+use crate::registry::{Connection, Passing};
+use crate::verdict::{Flow, Verdict};
 
-/// A server that does not say whether it wants a body is sent it after this.
+/// A held body is sent after this time, if the server does not ask for it.
 const CONTINUE_TIME: Duration = Duration::from_secs(1);
 
-/// What ends a request without an answer. The reason has been told.
+/// Ends a request without an answer. The reason has been reported.
 #[derive(Debug, thiserror::Error)]
-#[error("the request was not led on")]
-pub struct NotLed;
+#[error("the request was not forwarded")]
+pub struct NotForwarded;
 
-/// What the requests of one connection share.
+/// State shared by the requests of one connection.
 pub struct Exchange {
     session: Arc<Session>,
     is_two: bool,
-    client: Arc<Manner>,
-    /// By the first request; the others go the same way.
-    way: AsyncMutex<Way>,
+    client: Arc<WireState>,
+    /// Set by the first request; the others use it.
+    route: AsyncMutex<Route>,
     entered: OnceLock<Connection>,
-    /// The first request has been let through.
+    /// The first request has passed.
     pub judged: CancellationToken,
-    /// No more is answered: the connection is to be reset.
+    /// The connection is to be reset.
     pub ended: CancellationToken,
-    /// The server has ended its connection.
+    /// The server has closed its connection.
     pub server_gone: CancellationToken,
     busy: Busy,
     asked: AtomicBool,
-    /// Both sides have agreed to leave HTTP.
+    /// Both sides have agreed on an upgrade.
     left: AtomicBool,
 }
 
-enum Way {
-    /// There may be a connection to where the client wanted to go.
+enum Route {
+    /// There may be a connection to the client's original destination.
     Unknown(Option<Wire>),
     Known {
         name: String,
         upstream: Upstream,
     },
-    /// Nothing is under way, and nothing is held for it but the socket.
+    /// The connection is idle and holds only the socket.
     Resting {
         name: String,
         wire: Wire,
@@ -64,12 +64,12 @@ enum Way {
 }
 
 impl Exchange {
-    pub fn new(session: Arc<Session>, is_two: bool, client: Arc<Manner>, connected: Option<Wire>) -> Self {
+    pub fn new(session: Arc<Session>, is_two: bool, client: Arc<WireState>, connected: Option<Wire>) -> Self {
         Self {
             session,
             is_two,
             client,
-            way: AsyncMutex::new(Way::Unknown(connected)),
+            route: AsyncMutex::new(Route::Unknown(connected)),
             entered: OnceLock::new(),
             judged: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -80,30 +80,30 @@ impl Exchange {
         }
     }
 
-    /// Answers a request by the server's answer.
-    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<Carried>, NotLed> {
+    /// Forwards a request and returns the server's answer.
+    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<Carried>, NotForwarded> {
         let busy = Arc::clone(&self.busy);
         self.asked.store(true, Ordering::Release);
-        let led = tokio::select! {
+        let forwarded = tokio::select! {
             biased;
-            // The streams of HTTP/2 are tasks of their own; none goes on when the connection does not.
-            () = self.ended.cancelled() => return Err(NotLed),
-            led = self.lead(request, &busy) => led,
+            // HTTP/2 streams are tasks of their own and must end with the connection.
+            () = self.ended.cancelled() => return Err(NotForwarded),
+            forwarded = self.forward(request, &busy) => forwarded,
         };
-        match led {
+        match forwarded {
             Ok(answer) => Ok(answer.map(|body| Carried::at_once(body, busy))),
             Err(stop) => {
-                // Several requests of one connection may be at it; the first to fail says why.
+                // Several requests can fail at once; the first one reports its reason.
                 if !self.ended.is_cancelled() {
                     self.ended.cancel();
                     self.session.tell(stop);
                 }
-                Err(NotLed)
+                Err(NotForwarded)
             }
         }
     }
 
-    /// Waits until the connection is allowed no more.
+    /// Waits until the policy no longer allows the connection.
     pub async fn cut(&self) {
         self.judged.cancelled().await;
         match self.entered.get() {
@@ -112,46 +112,47 @@ impl Exchange {
         }
     }
 
-    /// Whether something was asked since the last rest, and all of it is answered to the last byte that we know of.
+    /// Whether there was a request since the last rest, and all answers are complete.
     pub fn is_done(&self) -> bool {
         self.asked.load(Ordering::Acquire) && Arc::strong_count(&self.busy) == 1
     }
 
-    /// Lets go of everything but the server's socket, and waits until it stirs. Only when all is done. For HTTP/1.
+    /// Drops everything but the server's socket, and waits for it to become readable. Only when nothing is in progress. For
+    /// HTTP/1.
     pub async fn rest(&self) {
         self.asked.store(false, Ordering::Release);
-        let mut way = self.way.lock().await;
-        if let Way::Known { name, upstream } = std::mem::replace(&mut *way, Way::Ended)
+        let mut route = self.route.lock().await;
+        if let Route::Known { name, upstream } = std::mem::replace(&mut *route, Route::Ended)
             && let Some(wire) = upstream.rest().await
             && !self.server_gone.is_cancelled()
         {
-            *way = Way::Resting { name, wire };
+            *route = Route::Resting { name, wire };
         }
     }
 
-    /// Waits until a resting server has ended the connection, or has said what nobody asked for.
+    /// Waits until an idle server closes the connection, or sends something unrequested.
     pub async fn stirred(&self) {
-        let mut way = self.way.lock().await;
-        if let Way::Resting { wire, .. } = &*way
+        let mut route = self.route.lock().await;
+        if let Route::Resting { wire, .. } = &*route
             && wire.stirred().await == Stirred::Ended
         {
-            wire.manner().ends_well();
+            wire.state().ends_well();
         }
-        *way = Way::Ended;
+        *route = Route::Ended;
     }
 
-    /// The server's socket of a connection that has left HTTP.
+    /// The server's socket after an upgrade.
     pub async fn leave(&self) -> Option<Wire> {
         if !self.left.load(Ordering::Acquire) {
             return None;
         }
-        match std::mem::replace(&mut *self.way.lock().await, Way::Ended) {
-            Way::Known { upstream, .. } => upstream.leave().await,
+        match std::mem::replace(&mut *self.route.lock().await, Route::Ended) {
+            Route::Known { upstream, .. } => upstream.leave().await,
             _ => None,
         }
     }
 
-    async fn lead(&self, request: Request<Incoming>, busy: &Busy) -> Result<Response<Incoming>, Stop> {
+    async fn forward(&self, request: Request<Incoming>, busy: &Busy) -> Result<Response<Incoming>, Stop> {
         let (mut parts, body) = request.into_parts();
         let name = asked_for(&parts).map_err(|reason| Stop::Refused(reason, None))?;
         let wants_upgrade = !self.is_two && keep_upgrade(&mut parts.headers);
@@ -173,8 +174,8 @@ impl Exchange {
             Carried::at_once(body, busy)
         };
         let answering = {
-            let mut way = self.way.lock().await;
-            self.find_way(&mut way, name.clone()).await?.send(request.map(|()| body)).await?
+            let mut route = self.route.lock().await;
+            self.find_route(&mut route, name.clone()).await?.send(request.map(|()| body)).await?
         };
         let answer = answering.await.map_err(|error| match is_unreadable(&error) {
             true => Stop::Refused(Reason::BadAnswer, Some(name)),
@@ -186,20 +187,22 @@ impl Exchange {
         Ok(answer)
     }
 
-    /// The way of the first request, if this one is for the same name.
-    async fn find_way<'a>(&self, way: &'a mut Way, name: String) -> Result<&'a mut Upstream, Stop> {
-        if let Way::Known { name: first, .. } | Way::Resting { name: first, .. } = way
+    /// The upstream connection of the first request, if this one is for the same name.
+    async fn find_route<'a>(&self, route: &'a mut Route, name: String) -> Result<&'a mut Upstream, Stop> {
+        if let Route::Known { name: first, .. } | Route::Resting { name: first, .. } = route
             && *first != name
         {
             return Err(Stop::Refused(Reason::NameChanged, Some(name)));
         }
-        *way = match std::mem::replace(way, Way::Ended) {
-            Way::Unknown(connected) => Way::Known { upstream: self.open_way(&name, connected).await?, name },
-            Way::Resting { wire, .. } => Way::Known { upstream: self.begin(wire).await?, name },
+        *route = match std::mem::replace(route, Route::Ended) {
+            Route::Unknown(connected) => {
+                Route::Known { upstream: self.open_route(&name, connected).await?, name }
+            }
+            Route::Resting { wire, .. } => Route::Known { upstream: self.begin(wire).await?, name },
             known_or_ended => known_or_ended,
         };
-        match way {
-            Way::Known { upstream, .. } => Ok(upstream),
+        match route {
+            Route::Known { upstream, .. } => Ok(upstream),
             _ => Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into()),
         }
     }
@@ -208,8 +211,8 @@ impl Exchange {
         Upstream::begin(wire, self.is_two, self.server_gone.clone()).await
     }
 
-    async fn open_way(&self, name: &str, connected: Option<Wire>) -> Result<Upstream, Stop> {
-        if let Verdict::Refused(reason, name) = named(&self.session.guest.names(), Some(name)) {
+    async fn open_route(&self, name: &str, connected: Option<Wire>) -> Result<Upstream, Stop> {
+        if let Verdict::Refused(reason, name) = self.session.decide(Flow::Request(name)) {
             return Err(Stop::Refused(reason, name));
         }
         let address = self.session.locate(name).await?;
@@ -229,7 +232,7 @@ impl Exchange {
     }
 }
 
-/// Whether it is for what a server answered. One that speaks only HTTP/1 answers in that to HTTP/2 as well.
+/// Whether the server's answer could not be parsed. A server that speaks only HTTP/1 answers HTTP/2 in HTTP/1.
 fn is_unreadable(error: &hyper::Error) -> bool {
     let of_streams = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     error.is_parse() || of_streams.is_some_and(h2::Error::is_library)

@@ -1,44 +1,44 @@
-//! Leads on a TLS connection for an allowed name, from its first hello to where no other hello can follow in the clear. What the
-//! client sends behind its hello waits until the server has answered it: it could be the hello that the server asks for.
+//! Forwards the TLS handshake of an allowed name until no other unencrypted ClientHello can follow. Data behind the first
+//! ClientHello is held until the server has answered it: it could be a second one.
 
 use std::io;
 
 use tokio::io::Interest;
 use tokio::time::{Instant, timeout_at};
 
-use super::again::{Second, asks_again, second};
-use super::bounds::Place;
-use super::head::HEAD_TIME;
+use super::bounds::Permit;
 use super::hello::hello_bytes;
+use super::preamble::PREAMBLE_TIME;
+use super::second_hello::{Second, asks_for_second, second};
 use super::session::Stop;
 use super::sniff::TLS_BYTES_MAX;
 use super::splice::{carry, write_all};
 use super::wire::Wire;
 use crate::refusals::Reason;
 
-/// At a time.
+/// Bytes of one read.
 const READ_BYTES: usize = 1024;
-/// A server that has not begun to answer after so many bytes does not ask again.
+/// Without a complete answer after this many bytes, the server does not ask for another ClientHello.
 const ANSWER_BYTES_MAX: usize = 1024;
 
-/// `bytes` begin with the hello, which is for `name`.
+/// `bytes` begin with the ClientHello for `name`.
 pub async fn begin(
     client: &Wire,
     server: &Wire,
     bytes: Vec<u8>,
     name: &str,
-    place: &mut Place,
+    permit: &mut Permit,
 ) -> Result<(), Stop> {
     let (hello, behind) = bytes.split_at(hello_bytes(&bytes));
     write_all(server, hello).await?;
     let mut behind = behind.to_vec();
     drop(bytes);
     if answer(client, server).await? {
-        if !place.undecided() {
+        if !permit.undecided() {
             return Err(Stop::Refused(Reason::TooMany, None));
         }
-        let until = Instant::now() + HEAD_TIME;
-        // The rest of what the server asks may still be on its way.
+        let until = Instant::now() + PREAMBLE_TIME;
+        // The rest of the HelloRetryRequest may still be arriving.
         let asked = async {
             carry(server, client).await?;
             std::future::pending().await
@@ -50,12 +50,12 @@ pub async fn begin(
             }
         });
         heard.await.unwrap_or(Err(Stop::Refused(Reason::Malformed, None)))?;
-        place.decided();
+        permit.decided();
     }
     Ok(write_all(server, &behind).await?)
 }
 
-/// Carries the begin of the server's answer. Says whether it asks for another hello.
+/// Forwards the beginning of the server's answer. Returns whether it asks for another ClientHello.
 async fn answer(client: &Wire, server: &Wire) -> Result<bool, Stop> {
     let mut said = Vec::new();
     let asks = loop {
@@ -65,7 +65,7 @@ async fn answer(client: &Wire, server: &Wire) -> Result<bool, Stop> {
         }
         match take(server, &mut said)? {
             Some(0) => break false,
-            _ => match asks_again(&said) {
+            _ => match asks_for_second(&said) {
                 Some(asks) => break asks,
                 None if said.len() > ANSWER_BYTES_MAX => break false,
                 None => {}
@@ -76,7 +76,7 @@ async fn answer(client: &Wire, server: &Wire) -> Result<bool, Stop> {
     Ok(asks)
 }
 
-/// Reads until the second hello is whole and for the same name, or until there will be none.
+/// Reads until the second ClientHello is complete and for the same name, or until there will be none.
 async fn hear_second(client: &Wire, behind: &mut Vec<u8>, name: &str) -> Result<(), Stop> {
     loop {
         let wanted = match second(behind, name) {
@@ -94,7 +94,7 @@ async fn hear_second(client: &Wire, behind: &mut Vec<u8>, name: &str) -> Result<
     }
 }
 
-/// Takes what is there. `None` if that is nothing yet.
+/// Reads what is available. `None` if nothing is.
 fn take(from: &Wire, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
     into.reserve(READ_BYTES);
     match from.try_read_buf(into) {

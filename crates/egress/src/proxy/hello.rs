@@ -1,15 +1,14 @@
 //! The server name of a TLS ClientHello, which may be spread over many records.
 //!
-//! rustls has a parser that is made for this. It refuses hellos that honest old clients send (no signature algorithms before
-//! TLS 1.2, or records that it knows better than to take), and nothing of a hello but its name matters here: the server
-//! behind the name judges the rest. The tests hold the two against each other.
+//! rustls has a parser for this. It refuses some valid hellos of old clients (no signature algorithms before TLS 1.2, some
+//! record versions), and only the name matters here: the server checks the rest. Tests compare the two parsers.
 
 use std::borrow::Cow;
 
-/// What a hello says.
+/// The result of parsing a ClientHello.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Hello<'a> {
-    /// At least so many bytes in all.
+    /// At least this many bytes are needed in total.
     NeedMore(usize),
     Named(Cow<'a, [u8]>),
     Unnamed,
@@ -20,12 +19,12 @@ const RECORD_HEAD: usize = 5;
 const MESSAGE_HEAD: usize = 4;
 const HANDSHAKE: u8 = 22;
 pub const CLIENT_HELLO: u8 = 1;
-/// What a record may hold, with what old servers let pass.
+/// Maximum length of a record, with the excess that old servers accept.
 const RECORD_MAX: usize = (1 << 14) + 2048;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// Reads a hello from the first bytes of a connection.
+/// Parses a ClientHello at the start of a connection.
 pub fn hello(bytes: &[u8]) -> Hello<'_> {
     match message(bytes) {
         Gathered::NeedMore(length) => Hello::NeedMore(length),
@@ -43,7 +42,7 @@ pub fn hello(bytes: &[u8]) -> Hello<'_> {
     }
 }
 
-/// So many of these bytes are the hello; what follows was sent behind it.
+/// The number of bytes that belong to the ClientHello; data behind it follows.
 pub fn hello_bytes(bytes: &[u8]) -> usize {
     match message(bytes) {
         Gathered::Whole(_, length) => length,
@@ -54,11 +53,11 @@ pub fn hello_bytes(bytes: &[u8]) -> usize {
 enum Gathered<'a> {
     NeedMore(usize),
     Malformed,
-    /// The body of the hello, and how many bytes its records have.
+    /// The body of the ClientHello, and the length of its records.
     Whole(Cow<'a, [u8]>, usize),
 }
 
-/// The first handshake message, out of its records.
+/// Extracts the first handshake message from its records.
 fn message(bytes: &[u8]) -> Gathered<'_> {
     let mut rest = bytes;
     let mut fragments = 0;
@@ -81,7 +80,7 @@ fn message(bytes: &[u8]) -> Gathered<'_> {
         };
         let [kind, major, _, high, low] = *head;
         let length = usize::from(u16::from_be_bytes([high, low]));
-        // The end of a hello is the end of its record: nothing may follow it before the server has answered.
+        // A ClientHello ends with its record: nothing may follow before the server has answered.
         let too_long = gathered.len() >= MESSAGE_HEAD && length > missing;
         if kind != HANDSHAKE || major != 3 || length == 0 || length > RECORD_MAX || too_long {
             return Gathered::Malformed;
@@ -101,7 +100,7 @@ fn message(bytes: &[u8]) -> Gathered<'_> {
     Gathered::Whole(body_of(gathered), bytes.len() - rest.len())
 }
 
-/// All bytes are used up amid a record that has `open` more to come.
+/// The input ends inside a record that has `open` more bytes.
 fn in_the_middle<'a>(have: usize, gathered: &[u8], open: usize) -> Gathered<'a> {
     match wanted(gathered).map(|wanted| wanted - gathered.len()) {
         None => Gathered::Malformed,
@@ -113,7 +112,7 @@ fn in_the_middle<'a>(have: usize, gathered: &[u8], open: usize) -> Gathered<'a> 
     }
 }
 
-/// How long the message is with its head, as far as can be told. `None` if it is no hello, or longer than it says.
+/// The length of the message with its header, if known. `None` if it is not a ClientHello, or exceeds its length.
 fn wanted(gathered: &[u8]) -> Option<usize> {
     if gathered.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
         return None;
@@ -135,7 +134,7 @@ fn body_of(gathered: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     }
 }
 
-/// `None` if the hello is broken.
+/// `None` if the ClientHello is invalid.
 fn server_name(body: &[u8]) -> Option<Option<&[u8]>> {
     let mut fields = Fields(body);
     let [3, _] = fields.take(2)? else { return None };
@@ -155,7 +154,7 @@ fn server_name(body: &[u8]) -> Option<Option<&[u8]>> {
         let content = extensions.counted_by_two()?;
         if kind == SERVER_NAME {
             let name = only_host_name(content)?;
-            // Which of two would count is for the server to choose; so neither does.
+            // Servers differ in which of two they use, so both are refused.
             found.replace(name).is_none().then_some(())?;
         }
     }
@@ -172,7 +171,7 @@ fn only_host_name(content: &[u8]) -> Option<&[u8]> {
     Some(name)
 }
 
-/// What is left to be read. Each step is `None` where there is not enough.
+/// The unread rest. Each step is `None` if there is not enough.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

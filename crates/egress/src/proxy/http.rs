@@ -1,17 +1,17 @@
-//! Plain HTTP, ended here and begun anew towards the server, so that every request of a connection is judged and what the
-//! server reads is what was judged: both sides see one and the same framing, ours.
+//! Plain HTTP is terminated here and forwarded on a connection of our own, so that every request is decided and the server
+//! parses exactly what was decided: both sides see our framing.
 //!
-//! HTTP/1 goes by turns:
+//! An HTTP/1 connection alternates between active phases and rest:
 //!
 //! ```text
-//! requests under way ─┬─ all answered ── only two sockets are held ── the client asks on: the next turn
-//!                     ├─ 101 ── spliced
-//!                     └─ ended, cut, refused
+//! active ─┬─ all requests answered ── rest: only two sockets are held ── next request: active again
+//!         ├─ 101 ── spliced
+//!         └─ ended, cut, refused
 //! ```
 //!
-//! Speaking HTTP takes tens of kilobytes for each connection, and most connections wait for their next request most of the
-//! time. A turn ends only when all that was asked is answered to the last byte on both sides; what was read ahead of it is
-//! carried over to the next, which judges by the same name as the first.
+//! Parsing HTTP takes tens of kilobytes per connection, and most connections are idle most of the time. An active phase
+//! ends only when all answers are complete on both sides; data that was read ahead is passed to the next phase, which
+//! decides by the same name.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,55 +19,55 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::bounds::{Http, Place};
+use super::bounds::{Http, Permit};
 use super::exchange::Exchange;
-use super::head::HEAD_TIME;
+use super::preamble::PREAMBLE_TIME;
 use super::serving::{NEXT_HEAD_TIME, One, Paused, Serve, Two};
 use super::session::{Session, Stop};
 use super::splice::{End, splice, write_all};
 use super::wire::{Stirred, Wire};
 use crate::refusals::Reason;
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub async fn serve(
     session: &Arc<Session>,
     client: Wire,
     kind: Http,
     connected: Option<Wire>,
-    place: &mut Place,
+    permit: &mut Permit,
 ) -> Result<(), Stop> {
     let is_two = kind == Http::Two;
-    take_place(place, kind)?;
-    let manner = client.manner();
-    manner.set_mute(!is_two);
-    let exchange = Arc::new(Exchange::new(Arc::clone(session), is_two, Arc::clone(&manner), connected));
-    // Nothing of it goes on when this is over, in whatever way.
+    take_permit(permit, kind)?;
+    let state = client.state();
+    state.set_mute(!is_two);
+    let exchange = Arc::new(Exchange::new(Arc::clone(session), is_two, Arc::clone(&state), connected));
+    // Ends everything that belongs to the connection, however this function ends.
     let _ended = exchange.ended.clone().drop_guard();
     if !is_two {
-        return by_turns(&exchange, client, place).await;
+        return serve_http1(&exchange, client, permit).await;
     }
-    // What is large while it lasts is apart, or the whole task would be as large for as long as it lives.
+    // Boxed to keep the task's future small while the connection is idle.
     let serving = Box::pin(async {
         let mut serving = Two::new(client, &exchange);
-        attend(&exchange, place, &mut serving).await
+        attend(&exchange, permit, &mut serving).await
     });
     if serving.await?.is_some() {
-        manner.ends_well();
+        state.ends_well();
     }
     Ok(())
 }
 
-async fn by_turns(exchange: &Arc<Exchange>, mut client: Wire, place: &mut Place) -> Result<(), Stop> {
+async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Permit) -> Result<(), Stop> {
     loop {
         let turn = Box::pin(async {
             let mut serving = One::new(client, exchange);
-            let paused = attend(exchange, place, &mut serving).await?;
+            let paused = attend(exchange, permit, &mut serving).await?;
             Ok::<_, Stop>(paused.map(|paused| (paused, serving.into_wire())))
         });
         let Some((paused, back)) = turn.await? else { return Ok(()) };
         client = back;
-        // An idle connection takes nothing from those that are at it.
-        place.rests();
+        // An idle connection does not count against the limits.
+        permit.rests();
         if paused == Paused::Ended {
             if let Some(server) = exchange.leave().await {
                 return upgraded(exchange, client, server).await;
@@ -84,12 +84,12 @@ async fn by_turns(exchange: &Arc<Exchange>, mut client: Wire, place: &mut Place)
             client.close();
             return Ok(());
         }
-        take_place(place, Http::One)?;
+        take_permit(permit, Http::One)?;
     }
 }
 
-fn take_place(place: &mut Place, kind: Http) -> Result<(), Stop> {
-    if place.read_as_http(kind) { Ok(()) } else { Err(Stop::Refused(Reason::TooMany, None)) }
+fn take_permit(permit: &mut Permit, kind: Http) -> Result<(), Stop> {
+    if permit.read_as_http(kind) { Ok(()) } else { Err(Stop::Refused(Reason::TooMany, None)) }
 }
 
 /// Waits for the next request. `false` if there will be none.
@@ -102,13 +102,13 @@ async fn rest(exchange: &Exchange, client: &Wire) -> bool {
     }
 }
 
-/// Serves until the connection has ended, is idle, or is to be reset, which is `None`.
+/// Serves until the connection ends or is idle. `None` if it is to be reset.
 async fn attend(
     exchange: &Exchange,
-    place: &mut Place,
+    permit: &mut Permit,
     serving: &mut impl Serve,
 ) -> Result<Option<Paused>, Stop> {
-    let deadline = Instant::now() + HEAD_TIME;
+    let deadline = Instant::now() + PREAMBLE_TIME;
     let (mut judged, mut finishing) = (exchange.judged.is_cancelled(), false);
     loop {
         tokio::select! {
@@ -117,7 +117,7 @@ async fn attend(
             () = exchange.cut() => return Ok(None),
             done = poll_fn(|context| serving.serve(context)) => {
                 if exchange.judged.is_cancelled() {
-                    place.decided();
+                    permit.decided();
                 }
                 return match done {
                     Ok(paused) => Ok(Some(paused)),
@@ -130,7 +130,7 @@ async fn attend(
             }
             () = exchange.judged.cancelled(), if !judged => {
                 judged = true;
-                place.decided();
+                permit.decided();
             }
             () = exchange.server_gone.cancelled(), if !finishing => {
                 finishing = true;
@@ -143,17 +143,17 @@ async fn attend(
     }
 }
 
-/// Carries what both sides have agreed to speak instead of HTTP.
+/// Forwards the upgraded protocol.
 async fn upgraded(exchange: &Exchange, mut client: Wire, mut server: Wire) -> Result<(), Stop> {
-    server.manner().goes_on();
+    server.state().goes_on();
     let (from_client, from_server) = (client.take_ahead(), server.take_ahead());
     let carrying = async {
         write_all(&client, &from_server).await?;
         write_all(&server, &from_client).await?;
         drop((from_client, from_server));
         if splice(&client, &server).await == End::Closed {
-            client.manner().ends_well();
-            server.manner().ends_well();
+            client.state().ends_well();
+            server.state().ends_well();
         }
         Ok(())
     };

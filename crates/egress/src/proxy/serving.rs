@@ -1,4 +1,4 @@
-//! The client's side of a terminated HTTP connection while requests are under way, in either version.
+//! The client's side of a terminated HTTP connection while it is active, for HTTP/1 and HTTP/2.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::body::Carried;
 use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, SEND_BYTES};
-use super::exchange::{Exchange, NotLed};
-use super::wire::{Manner, Wire};
+use super::exchange::{Exchange, NotForwarded};
+use super::wire::{Wire, WireState};
 
-/// A connection that waits for its next request for longer is closed; servers mostly do so much sooner.
+/// An idle connection is closed after this time; most servers close much earlier.
 pub const NEXT_HEAD_TIME: Duration = Duration::from_secs(600);
-/// What is received ahead of the server, on all streams together.
+/// Receive window of all streams together.
 const WINDOW_BYTES: u32 = 256 * 1024;
 const STREAMS_MAX: u32 = 64;
 
-/// Gives every request to the exchange.
-pub struct Asking(Arc<Exchange>);
+/// Passes every request to the exchange.
+pub struct ExchangeService(Arc<Exchange>);
 
-impl Service<Request<Incoming>> for Asking {
+impl Service<Request<Incoming>> for ExchangeService {
     type Response = Response<Carried>;
-    type Error = NotLed;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Carried>, NotLed>> + Send>>;
+    type Error = NotForwarded;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Carried>, NotForwarded>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let exchange = Arc::clone(&self.0);
@@ -36,30 +36,30 @@ impl Service<Request<Incoming>> for Asking {
     }
 }
 
-/// A connection that is served.
+/// An active connection.
 pub trait Serve {
-    /// Serves on. Ready when it has ended, and when nothing is under way on it.
+    /// Polls the connection. Ready when it has ended or is idle.
     fn serve(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<Paused>>;
-    /// Takes no more requests.
+    /// Accepts no more requests.
     fn finish(&mut self);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paused {
-    /// All that was asked is answered, and nothing more was.
+    /// All requests are answered, and no further one has arrived.
     Idle,
     Ended,
 }
 
 pub struct One {
-    connection: http1::Connection<TokioIo<Wire>, Asking>,
+    connection: http1::Connection<TokioIo<Wire>, ExchangeService>,
     exchange: Arc<Exchange>,
-    client: Arc<Manner>,
+    client: Arc<WireState>,
 }
 
 impl One {
     pub fn new(client: Wire, exchange: &Arc<Exchange>) -> Self {
-        let manner = client.manner();
+        let state = client.state();
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
@@ -70,11 +70,12 @@ impl One {
             .max_header_size(HEAD_BYTES_MAX)
             .max_buf_size(2 * HEAD_BYTES_MAX)
             .header_read_timeout(NEXT_HEAD_TIME);
-        let connection = builder.serve_connection(TokioIo::new(client), Asking(Arc::clone(exchange)));
-        Self { connection, exchange: Arc::clone(exchange), client: manner }
+        let connection =
+            builder.serve_connection(TokioIo::new(client), ExchangeService(Arc::clone(exchange)));
+        Self { connection, exchange: Arc::clone(exchange), client: state }
     }
 
-    /// The socket, and in it what was read ahead.
+    /// The socket, with data that was read ahead.
     pub fn into_wire(self) -> Wire {
         let parts = self.connection.into_parts();
         parts.io.into_inner().with_ahead(parts.read_buf)
@@ -85,7 +86,7 @@ impl Serve for One {
     fn serve(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<Paused>> {
         match self.connection.poll_without_shutdown(context) {
             Poll::Ready(done) => Poll::Ready(done.map(|()| Paused::Ended)),
-            // What is answered is written as well: it looked for the next request after that.
+            // The answer is written: the connection has looked for the next request after it.
             Poll::Pending if self.exchange.is_done() && self.client.is_waiting() => {
                 Poll::Ready(Ok(Paused::Idle))
             }
@@ -98,7 +99,7 @@ impl Serve for One {
     }
 }
 
-pub struct Two(http2::Connection<TokioIo<Wire>, Asking, TokioExecutor>);
+pub struct Two(http2::Connection<TokioIo<Wire>, ExchangeService, TokioExecutor>);
 
 impl Two {
     pub fn new(client: Wire, exchange: &Arc<Exchange>) -> Self {
@@ -110,7 +111,7 @@ impl Two {
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .initial_connection_window_size(WINDOW_BYTES)
             .max_send_buf_size(SEND_BYTES);
-        Self(builder.serve_connection(TokioIo::new(client), Asking(Arc::clone(exchange))))
+        Self(builder.serve_connection(TokioIo::new(client), ExchangeService(Arc::clone(exchange))))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One connection of a sandbox, and what it needs to be judged and led on.
+//! One connection of a sandbox, with what is needed to decide and forward it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,31 +8,30 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::verdict::destination;
 use super::wire::Wire;
-use crate::guests::Guest;
 use crate::parts::Parts;
 use crate::refusals::{Reason, Target, Transport};
-use crate::resolver::Failure;
+use crate::registry::Guest;
+use crate::verdict::{Destination, Flow, Verdict, connect_address, decide};
 
-/// As long as a server may take to be reached.
+/// Time limit to connect to a server.
 const CONNECT_TIME: Duration = Duration::from_secs(15);
-/// The resolver has bounds of its own, which are tighter.
+/// Backstop: the resolver's own limits are tighter.
 const RESOLVE_TIME: Duration = Duration::from_secs(20);
 
-/// Who connects to where.
+/// The sandbox and the original destination.
 pub struct Session {
     pub parts: Arc<Parts>,
     pub guest: Arc<Guest>,
     pub wanted: SocketAddrV4,
 }
 
-/// Why a connection is led no further.
+/// Why a connection ends.
 #[derive(Debug)]
 pub enum Stop {
-    /// It is against the policy; who it was for, if that was said.
+    /// The policy refuses it; with the name that the client gave.
     Refused(Reason, Option<String>),
-    /// The network's fault, or the client's own wish: nothing to tell.
+    /// An I/O error, or the client's choice: not reported.
     Failed(io::Error),
 }
 
@@ -43,7 +42,7 @@ impl From<io::Error> for Stop {
 }
 
 impl Session {
-    /// Tells of a connection that is about to be reset.
+    /// Reports a connection that is about to be reset.
     pub fn tell(&self, stop: Stop) {
         match stop {
             Stop::Refused(reason, name) => {
@@ -61,16 +60,29 @@ impl Session {
         }
     }
 
-    /// An error if no sandbox may reach an address, or if that cannot be found out now.
-    pub async fn check_open(&self, address: Ipv4Addr, name: Option<&str>) -> Result<(), Stop> {
-        let is_host = self.parts.gate.is_host(address).await?;
-        match self.parts.ranges.closed(address, is_host) {
-            Some(_) => Err(Stop::Refused(Reason::ClosedAddress, name.map(str::to_owned))),
-            None => Ok(()),
+    /// Decides about a flow of this connection.
+    pub fn decide(&self, flow: Flow<'_>) -> Verdict {
+        let is_learnt = self.guest.may_reach(*self.wanted.ip(), Instant::now());
+        let to = Destination { port: self.wanted.port(), is_closed: false, is_learnt };
+        decide(&self.guest.names(), flow, to)
+    }
+
+    /// Decides about the connection before its client has sent anything.
+    pub async fn decide_opening(&self) -> Result<(), Stop> {
+        let is_closed = self.is_closed(*self.wanted.ip()).await?;
+        let to = Destination { port: self.wanted.port(), is_closed, is_learnt: false };
+        match decide(&self.guest.names(), Flow::Opening, to) {
+            Verdict::Refused(reason, name) => Err(Stop::Refused(reason, name)),
+            _ => Ok(()),
         }
     }
 
-    /// Where a connection goes that names a host whose name passes.
+    async fn is_closed(&self, address: Ipv4Addr) -> io::Result<bool> {
+        let is_host = self.parts.gate.is_host(address).await?;
+        Ok(self.parts.ranges.closed(address, is_host).is_some())
+    }
+
+    /// The address to connect to for a name that passes.
     pub async fn locate(&self, name: &str) -> Result<Ipv4Addr, Stop> {
         let wanted = *self.wanted.ip();
         let refused = |reason| Stop::Refused(reason, Some(name.to_owned()));
@@ -82,18 +94,17 @@ impl Session {
         match found.map_err(|_| refused(Reason::Unresolved))? {
             Ok(found) => {
                 self.guest.learn(name, &found.list, found.ttl, Instant::now());
-                destination(wanted, was_told, &found.list).map_err(refused)
+                connect_address(wanted, was_told, &found.list).map_err(refused)
             }
-            Err(Failure::Closed(..)) => Err(refused(Reason::ClosedAnswer)),
-            Err(Failure::NoSuchName | Failure::NoAddress | Failure::Upstream(_)) => {
-                Err(refused(Reason::Unresolved))
-            }
+            Err(failure) => Err(refused(failure.reason())),
         }
     }
 
-    /// Connects to an address, at the port that the client chose.
+    /// Connects to an address, at the original port.
     pub async fn connect(&self, address: Ipv4Addr, name: Option<&str>) -> Result<Wire, Stop> {
-        self.check_open(address, name).await?;
+        if self.is_closed(address).await? {
+            return Err(Stop::Refused(Reason::ClosedAddress, name.map(str::to_owned)));
+        }
         let connecting = TcpStream::connect((address, self.wanted.port()));
         match timeout(CONNECT_TIME, connecting).await {
             Ok(connected) => Ok(Wire::new(connected?)),

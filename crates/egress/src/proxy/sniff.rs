@@ -1,49 +1,49 @@
-//! What the first bytes of a connection are. Pure; asked again whenever more bytes have come. Everything in here comes from
-//! inside of a sandbox and may be hostile: nothing is allocated but the name, and no byte is looked at more than a few times.
+//! Identifies the protocol of a connection by its first bytes. Pure; called again when more bytes have arrived. The input
+//! is hostile: only the name is allocated, and each byte is examined a few times at most.
 //!
-//! Two mistakes are possible, and only one is harmless. What is TLS to any server must not be told to be `Other`, or its name
-//! would not be asked for; nor what a client would send as HTTP. What only lenient servers take for HTTP is found by `watch`.
-//! What is `Http` here and no HTTP in truth is merely refused.
+//! Of the two possible mistakes only one is harmless. Data that any server accepts as TLS, or that a client sends as HTTP,
+//! must not be identified as `Other`: its name would not be checked. Data that only lenient servers accept as HTTP is found
+//! by `first_lines`. Identifying something else as `Http` only refuses it.
 
 use std::net::IpAddr;
 
+use super::first_lines::is_token;
 use super::hello::{CLIENT_HELLO, Hello, hello};
-use super::watch::is_token;
 
-/// A client that has not said within so many bytes who it wants to reach is refused.
+/// Maximum bytes for a client to name its host.
 pub const TLS_BYTES_MAX: usize = 64 * 1024;
 
-/// Blank lines, which servers skip before a request.
+/// Blank lines that servers skip before a request.
 const BLANK_BYTES_MAX: usize = 256;
-/// A line that is longer was meant as a request, if it is one at all.
+/// A longer line is treated as a request.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Longer than the name of any method.
+/// Longer than any method.
 const METHOD_BYTES_MAX: usize = 64;
-/// What comes before the client's own first byte where something stands in front of a server. A server that takes it from anyone
-/// would read from behind it who it is for.
+/// The PROXY protocol, which load balancers send before the client's data. A server that accepts it from anyone would read
+/// the host behind it.
 const PROXY_ONE: &[u8] = b"PROXY ";
 const PROXY_TWO: &[u8] = b"\r\n\r\n\0";
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a connection turned out to be.
+/// An identified protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum First {
-    /// It cannot be told before there are so many bytes in all.
+    /// At least this many bytes are needed in total.
     NeedMore(usize),
-    /// The name is in the form of `rules::plain_name`; none was sent where it is `None`, or an address.
+    /// The name is in the form of `rules::plain_name`; `None` if there was none, or an address.
     Tls { name: Option<String> },
-    /// HTTP/1, or what some server might take for it.
+    /// HTTP/1, or data that some server accepts as such.
     Http,
-    /// HTTP/2 without TLS, begun without asking.
+    /// HTTP/2 without TLS, by prior knowledge.
     H2c,
-    /// Neither TLS nor HTTP, as far as this goes: see [`super::watch`].
+    /// Neither TLS nor HTTP; [`super::first_lines`] examines what follows.
     Other,
-    /// Begins as TLS or HTTP and goes on as nothing.
+    /// Begins like TLS or HTTP and is invalid.
     Malformed,
 }
 
-/// Tells what a connection begins with.
+/// Identifies the protocol.
 pub fn sniff(bytes: &[u8]) -> First {
     match bytes {
         [] => First::NeedMore(1),
@@ -55,7 +55,7 @@ pub fn sniff(bytes: &[u8]) -> First {
     }
 }
 
-/// The same when the client will send no more.
+/// The same if the client will send no more.
 pub fn sniff_ended(bytes: &[u8]) -> First {
     match sniff(bytes) {
         First::NeedMore(_) if matches!(bytes, [0x14..=0x16] | [0x16, 3, ..]) => First::Malformed,
@@ -79,15 +79,15 @@ fn named(name: &[u8]) -> First {
     let Ok(name) = std::str::from_utf8(name) else { return First::Malformed };
     match rules::plain_name(name) {
         Some(name) => First::Tls { name: Some(name) },
-        // Not allowed by the standard, and sent all the same by clients that were given an address.
+        // Not allowed by the standard, but sent by clients that were given an address.
         None if name.parse::<IpAddr>().is_ok() => First::Tls { name: None },
         None => First::Malformed,
     }
 }
 
-/// What no client begins with, and some server reads on from: a record with a version that is none, or one before the hello that
-/// is dropped. Lengths that come first as little-endian numbers look alike for a few bytes (MySQL, MongoDB), so what the record
-/// holds has to fit as well.
+/// Records that no client sends first but some server accepts: of an unknown version, or before the ClientHello.
+/// Little-endian length prefixes look alike for a few bytes (MySQL, MongoDB), so the content of the record is checked as
+/// well.
 fn odd_record(bytes: &[u8]) -> First {
     const WARNING: [u8; 3] = [0, 2, 1];
     const CHANGE: [u8; 3] = [0, 1, 1];
@@ -101,7 +101,7 @@ fn odd_record(bytes: &[u8]) -> First {
     }
 }
 
-/// A hello in the framing of SSL 2, which asks for TLS or SSL 3 inside and cannot carry a name. Some servers still take it.
+/// A ClientHello in SSL 2 framing, which requests TLS or SSL 3 and cannot carry a name. Some servers still accept it.
 fn old_hello(bytes: &[u8]) -> First {
     match bytes {
         [_, _, 1, 3, ..] | [_, _, 1, 0, 2, ..] => First::Tls { name: None },
@@ -110,8 +110,7 @@ fn old_hello(bytes: &[u8]) -> First {
     }
 }
 
-/// Servers are lenient in how a request line is spelled, so anything that is close to one is taken for one; what then is none
-/// is found out when it is read in earnest.
+/// Servers accept variants of a request line, so anything similar counts as one; the HTTP parser refuses what is not.
 fn text(bytes: &[u8]) -> First {
     let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n' | b' ' | b'\t')).count();
     let line = &bytes[blank..];
@@ -133,7 +132,7 @@ fn text(bytes: &[u8]) -> First {
     match line.get(method) {
         None => return First::NeedMore(bytes.len() + 1),
         Some(b' ' | b'\t') if method > 0 => {}
-        // What ends in the middle of its first word is no request.
+        // Data that ends inside its first word is no request.
         Some(_) => return First::Other,
     }
     let end = line.iter().position(|byte| *byte == b'\n');
@@ -142,7 +141,7 @@ fn text(bytes: &[u8]) -> First {
         return First::Other;
     }
     match end {
-        // Read in earnest as well, and refused there if it never ends.
+        // The HTTP parser gets it, and refuses it if the line never ends.
         None if line.len() > LINE_BYTES_MAX => First::Http,
         None => First::NeedMore(bytes.len() + 1),
         Some(_) if is_request(line) => First::Http,
@@ -150,8 +149,8 @@ fn text(bytes: &[u8]) -> First {
     }
 }
 
-/// Of a whole line: names its version anywhere, or looks like a request from before there were versions. Whatever its scheme is,
-/// a whole address is read by nginx, and the other versions by Node.
+/// Whether a complete line names a version anywhere, or looks like a request without a version. Nginx accepts any absolute
+/// target, and Node the other versions.
 fn is_request(line: &[u8]) -> bool {
     let begins = |word: &[u8], part: &[u8]| {
         word.get(..part.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(part))

@@ -1,12 +1,12 @@
-//! Bytes both ways between two sockets, unseen.
+//! Copies bytes in both directions between two sockets.
 //!
-//! Bytes stay in the kernel until the other side takes them: they are looked at there (`MSG_PEEK`), written, and only what was
-//! written is taken away (`MSG_TRUNC`, which copies nothing). So a connection holds no memory of ours at any time, be it idle
-//! or stuck behind a reader that does not read, and one buffer for each thread is enough.
+//! Bytes stay in the kernel until the receiver takes them: they are peeked (`MSG_PEEK`), written, and then only the written
+//! part is removed (`MSG_TRUNC`, which copies nothing). A connection therefore holds no user-space memory, whether it is
+//! idle or its receiver does not read, and one buffer for each thread is enough.
 //!
-//! Measured on two cores: a second of processor time carries 2.3 GB like this, 2.2 to 2.5 GB by plain reading and writing with a
-//! buffer for each connection, and 3.4 to 4 GB by splice(2). A TLS stream came out as fast by all three, since its ends cost
-//! far more; so there are no pipes, of which a connection would hold one for as long as its reader is stuck.
+//! Measured on two cores: a second of processor time copies 2.3 GB like this, 2.2 to 2.5 GB by plain reads and writes with
+//! a buffer for each connection, and 3.4 to 4 GB by splice(2). A TLS stream was equally fast with all three, because its
+//! endpoints cost far more. Pipes are not used: a connection would hold one for as long as its receiver does not read.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,24 +15,24 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::watch::{FirstLine, Seen};
+use super::first_lines::{FirstLine, Seen};
 use super::wire::Wire;
 
-/// At a time; more makes it no faster.
+/// Bytes per step; more is not faster.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 thread_local! {
     static CHUNK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How it ended: both sides said goodbye, or one broke off.
+/// Whether both sides closed, or one failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Closed,
     Reset,
 }
 
-/// Carries until both directions have ended. Bytes that were read already have to be written by [`write_all`] first.
+/// Copies until both directions have ended. Write data that was read before with [`write_all`] first.
 pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
     let (mut out, mut back) = (std::pin::pin!(carry(one, other)), std::pin::pin!(carry(other, one)));
     let (ended, source) = tokio::select! {
@@ -42,7 +42,7 @@ pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
     if ended.is_err() {
         return End::Reset;
     }
-    // The side that has said all is read no more, so that its end is seen only if it is waited for.
+    // A side that has closed is not read any more, so its reset is noticed only by waiting for it.
     let last = async {
         tokio::select! {
             out = &mut out, if std::ptr::eq(source, other) => out,
@@ -56,7 +56,7 @@ pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
     }
 }
 
-/// One direction, until its end. Keeps nothing between two polls, so that it can be dropped and begun again.
+/// Copies one direction until its end. Keeps no state between two polls, so it can be dropped and started again.
 pub async fn carry(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
     loop {
         tokio::task::coop::consume_budget().await;
@@ -64,14 +64,14 @@ pub async fn carry(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
             Step::Moved | Step::Kept => {}
             Step::NothingToRead => from.readable().await?,
             Step::NoRoom => {
-                // While nothing is read, nothing else would tell that the source is gone.
+                // While nothing is read, only this notices that the source is gone.
                 tokio::select! {
                     room = to.writable() => room?,
                     _ = from.ready(Interest::ERROR) => return Err(io::ErrorKind::ConnectionReset.into()),
                 }
             }
             Step::End => {
-                // One that is gone needs no goodbye; whoever reads from it finds out.
+                // Shutting down a socket that is gone fails; its reader notices.
                 let _ = rustix::net::shutdown(to, rustix::net::Shutdown::Write);
                 return Ok(());
             }
@@ -79,8 +79,8 @@ pub async fn carry(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// The same, but for as long only as what is carried can become a request, and the other side is silent. `false` if it has become
-/// one: then its end was not carried.
+/// The same, while the data can become a request and the other side is silent. `false` if it has become one: then the end
+/// of its line was not forwarded.
 pub async fn carry_watched(from: &Wire, to: &Wire, line: &mut FirstLine) -> io::Result<bool> {
     loop {
         match line.read(&[]) {
@@ -104,17 +104,17 @@ pub async fn carry_watched(from: &Wire, to: &Wire, line: &mut FirstLine) -> io::
                     _ = from.ready(Interest::ERROR) => return Err(io::ErrorKind::ConnectionReset.into()),
                 }
             }
-            // Whoever carries on sees it again.
+            // The caller reads it again.
             Step::End => return Ok(true),
         }
     }
 }
 
-/// Looks at what is carried.
+/// Examines data before it is forwarded.
 trait Look {
-    /// Whether it may be carried.
+    /// Whether it may be forwarded.
     fn passes(&self, bytes: &[u8]) -> bool;
-    /// It was carried, or was not to be.
+    /// It was forwarded or refused.
     fn took(&mut self, bytes: &[u8]);
 }
 
@@ -139,7 +139,7 @@ impl Look for FirstLine {
 
 enum Step {
     Moved,
-    /// It is not to be carried.
+    /// It must not be forwarded.
     Kept,
     NothingToRead,
     NoRoom,
@@ -179,7 +179,7 @@ fn step(from: &TcpStream, to: &TcpStream, look: &mut impl Look) -> io::Result<St
     })
 }
 
-/// Writes what was read ahead of the carrying.
+/// Writes data that was read before copying started.
 pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         to.writable().await?;

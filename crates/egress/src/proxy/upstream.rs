@@ -1,4 +1,4 @@
-//! The connection to the server behind a terminated HTTP connection, in the same version of HTTP.
+//! The upstream connection of a terminated HTTP connection, in the same version of HTTP.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,15 +16,15 @@ use super::body::Carried;
 use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, SEND_BYTES};
 use super::wire::Wire;
 
-/// What is received ahead of the client, on all streams together.
+/// Receive window of all streams together.
 const WINDOW_BYTES: u32 = 256 * 1024;
-/// What is read at a time, and so how long a head can be.
+/// Bytes of one read, and so the maximum size of a head.
 const BUFFER_BYTES: usize = 128 * 1024;
 
 type Answering = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 type One = http1::Connection<TokioIo<Wire>, Carried>;
 
-/// Ends with what it belongs to.
+/// The connection ends when this is dropped.
 pub enum Upstream {
     One {
         sender: http1::SendRequest<Carried>,
@@ -38,7 +38,7 @@ pub enum Upstream {
 }
 
 impl Upstream {
-    /// Begins to speak; `gone` is cancelled when the server has ended the connection.
+    /// Starts HTTP; `gone` is cancelled when the server closes the connection.
     pub async fn begin(wire: Wire, is_two: bool, gone: CancellationToken) -> io::Result<Self> {
         if is_two {
             return Self::begin_two(wire, gone).await;
@@ -47,7 +47,7 @@ impl Upstream {
             .preserve_header_case(true)
             .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_BYTES)
-            // Clients understand these; they come to them in the one form that there is today.
+            // Forwarded to the client in today's form.
             .allow_obsolete_multiline_headers_in_responses(true)
             .allow_spaces_after_header_name_in_responses(true)
             .handshake(TokioIo::new(wire))
@@ -59,7 +59,7 @@ impl Upstream {
     }
 
     async fn begin_two(wire: Wire, gone: CancellationToken) -> io::Result<Self> {
-        let manner = wire.manner();
+        let state = wire.state();
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_connection_window_size(WINDOW_BYTES)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
@@ -70,14 +70,14 @@ impl Upstream {
         let gone = gone.drop_guard();
         let driver = tokio::spawn(async move {
             if connection.await.is_ok() {
-                manner.ends_well();
+                state.ends_well();
             }
             drop(gone);
         });
         Ok(Self::Two { sender, _driver: AbortOnDropHandle::new(driver) })
     }
 
-    /// Sends a request. What is answered can be waited for while others are sent, where the version has streams.
+    /// Sends a request. With streams, others can be sent while its answer is awaited.
     pub async fn send(&mut self, request: Request<Carried>) -> io::Result<Answering> {
         Ok(match self {
             Self::One { sender, .. } => {
@@ -91,7 +91,7 @@ impl Upstream {
         })
     }
 
-    /// The socket alone, once all that was asked is answered. `None` if the connection is of no more use.
+    /// The socket, when all requests are answered. `None` if the connection cannot be used again.
     pub async fn rest(self) -> Option<Wire> {
         let Self::One { mut sender, recall, driver } = self else { return None };
         sender.ready().await.ok()?;
@@ -99,14 +99,14 @@ impl Upstream {
         driver.await.ok().flatten()
     }
 
-    /// The socket after it was agreed to leave HTTP, and with it what was read of it already.
+    /// The socket after an upgrade, with data that was read ahead.
     pub async fn leave(self) -> Option<Wire> {
         let Self::One { driver, .. } = self else { return None };
         driver.await.ok().flatten()
     }
 }
 
-/// Drives a connection to its end, or until it is recalled. Gives back its socket, if that is in one piece.
+/// Drives a connection until it ends or is recalled. Returns its socket if it can be used again.
 async fn drive(mut connection: One, recall: CancellationToken, gone: CancellationToken) -> Option<Wire> {
     let gone = gone.drop_guard();
     let ended = {
@@ -122,11 +122,12 @@ async fn drive(mut connection: One, recall: CancellationToken, gone: Cancellatio
     match ended {
         Some(Err(_)) => None,
         Some(Ok(())) => {
-            wire.manner().ends_well();
+            wire.state().ends_well();
             Some(wire)
         }
-        // The server has answered what it did not take, or what nobody asked: nothing can follow that.
-        None if wire.manner().is_stuck() || wire.has_ahead() => None,
+        // The server answered a request that it did not read, or sent something unrequested: the connection cannot be used
+        // again.
+        None if wire.state().is_stuck() || wire.has_ahead() => None,
         None => {
             gone.disarm();
             Some(wire)

@@ -1,5 +1,5 @@
-//! A socket that ends with a reset, unless it was said that it ends well: a task that is dropped, refused, cut or panics
-//! leaves no end behind that its peer could take for the end of what it was being sent.
+//! A socket that is reset when it is dropped, unless it is marked to close normally: if a task is dropped, refused, cut or
+//! panics, the peer must not take the end of the connection for the end of the data.
 
 use std::io;
 use std::ops::Deref;
@@ -18,32 +18,32 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_BETWEEN: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// What is known about a socket by those who do not hold it.
+/// The state of a socket, shared with others than its owner.
 #[derive(Default)]
-pub struct Manner {
+pub struct WireState {
     well: AtomicBool,
     mute: AtomicBool,
     waiting: AtomicBool,
     stuck: AtomicBool,
 }
 
-impl Manner {
-    /// It ends as it is: with a goodbye and not with a reset.
+impl WireState {
+    /// Marks the socket to close normally instead of by a reset.
     pub fn ends_well(&self) {
         self.well.store(true, Ordering::Release);
     }
 
-    /// It ends with a reset again, unless it is said anew that it ends well.
+    /// Marks the socket to be reset again.
     pub fn goes_on(&self) {
         self.well.store(false, Ordering::Release);
     }
 
-    /// Whether the last that was done with it was to find nothing to read: whatever was to be written is.
+    /// Whether the last operation was a read that found nothing: everything has been written.
     pub fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Whether its peer did not take what was written last.
+    /// Whether the last write could not be completed.
     pub fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Acquire)
     }
@@ -53,7 +53,7 @@ impl Manner {
         self.stuck.store(written.is_pending(), Ordering::Release);
     }
 
-    /// While mute, nothing is sent: not even the answer that hyper has for what it does not understand.
+    /// While muted, nothing is sent, not even hyper's answer to invalid requests.
     pub fn set_mute(&self, mute: bool) {
         self.mute.store(mute, Ordering::Release);
     }
@@ -61,38 +61,38 @@ impl Manner {
 
 pub struct Wire {
     stream: TcpStream,
-    /// Read already, and to be read again.
+    /// Data that was read ahead.
     ahead: Bytes,
-    manner: Arc<Manner>,
+    state: Arc<WireState>,
 }
 
 impl Wire {
-    /// Without delay, and with probes: a peer that vanished must not hold its place for ever.
+    /// Turns on TCP_NODELAY and keep-alive: a peer that vanished must not hold its permit for ever.
     pub fn new(stream: TcpStream) -> Self {
         let prepared = stream.set_nodelay(true).and_then(|()| probe(&stream));
         if let Err(error) = prepared {
-            // One that is broken already; the next read says so.
-            tracing::debug!(%error, "a socket could not be prepared");
+            // The socket is broken; the next read reports it.
+            tracing::debug!(%error, "cannot set options of a socket");
         }
-        Self { stream, ahead: Bytes::new(), manner: Arc::default() }
+        Self { stream, ahead: Bytes::new(), state: Arc::default() }
     }
 
-    /// Reads `bytes` first.
+    /// Returns `bytes` before data of the socket.
     pub fn with_ahead(mut self, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        // What is left of a buffer keeps all of its memory, even where it is nothing.
+        // A shared buffer would keep its whole memory, even for an empty rest.
         self.ahead = if bytes.is_empty() { Bytes::new() } else { bytes };
         self
     }
 
-    /// Says goodbye to the peer, whatever it may still be sending.
+    /// Closes normally, even if the peer still sends.
     pub fn close(self) {
-        // One that is gone needs none.
+        // Fails if the peer is gone.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
-        self.manner.ends_well();
+        self.state.ends_well();
     }
 
-    /// What is read already.
+    /// Takes the data that was read ahead.
     pub fn take_ahead(&mut self) -> Bytes {
         std::mem::take(&mut self.ahead)
     }
@@ -101,12 +101,12 @@ impl Wire {
         !self.ahead.is_empty()
     }
 
-    pub fn manner(&self) -> Arc<Manner> {
-        Arc::clone(&self.manner)
+    pub fn state(&self) -> Arc<WireState> {
+        Arc::clone(&self.state)
     }
 }
 
-/// What a socket came to that was left alone.
+/// What happened on an idle socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stirred {
     Spoke,
@@ -115,7 +115,7 @@ pub enum Stirred {
 }
 
 impl Wire {
-    /// Waits until there is something to read, and takes nothing of it.
+    /// Waits until the socket is readable, and reads nothing.
     pub async fn stirred(&self) -> Stirred {
         if self.has_ahead() {
             return Stirred::Spoke;
@@ -156,8 +156,8 @@ impl Deref for Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        if !self.manner.well.load(Ordering::Acquire) {
-            // An error means that there is nobody left to be told.
+        if !self.state.well.load(Ordering::Acquire) {
+            // An error means that the peer is gone.
             let _ = self.stream.set_zero_linger();
         }
     }
@@ -171,7 +171,7 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
             let read = Pin::new(&mut self.stream).poll_read(context, into);
-            self.manner.waiting.store(read.is_pending(), Ordering::Release);
+            self.state.waiting.store(read.is_pending(), Ordering::Release);
             return read;
         }
         let length = self.ahead.len().min(into.remaining());
@@ -190,11 +190,11 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.manner.mute.load(Ordering::Acquire) {
+        if self.state.mute.load(Ordering::Acquire) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.manner.has_written(&written);
+        self.state.has_written(&written);
         written
     }
 
@@ -203,11 +203,11 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.manner.mute.load(Ordering::Acquire) {
+        if self.state.mute.load(Ordering::Acquire) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.manner.has_written(&written);
+        self.state.has_written(&written);
         written
     }
 

@@ -1,21 +1,21 @@
-//! What of an upstream's answer counts: the aliases from the name that was asked for, and the records at their end. Whatever else
-//! an upstream adds is not passed on.
+//! The usable part of an upstream's answer: the aliases from the question's name, and the records at their end. Other
+//! records are dropped.
 
 use std::net::Ipv4Addr;
 
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use hickory_proto::serialize::binary::BinEncodable;
 
-/// Aliases that are followed in one answer.
+/// Maximum length of an alias chain.
 const ALIASES_MAX: usize = 16;
-/// Records at the end of them that are passed on.
+/// Maximum number of records.
 const RECORDS_MAX: usize = 256;
-/// Nothing is believed for longer.
+/// Maximum time to live.
 const TTL_MAX: u32 = 3600;
-/// Nor that there is nothing: what was just set up is to be found soon.
+/// Maximum time to live of a negative answer: a record that was just created must be found soon.
 const NEGATIVE_TTL_MAX: u32 = 60;
 
-/// One answer, as it came.
+/// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub exists: bool,
@@ -37,7 +37,7 @@ impl Answer {
         Self { exists: true, records, soa: None, ttl }
     }
 
-    /// There is nothing. It is remembered only if the upstream says who says so, and for how long.
+    /// A negative answer. It is cached only if the upstream sent its authority and a lifetime.
     pub fn nothing(exists: bool, soa: Option<Record>, ttl: Option<u32>) -> Self {
         let ttl = ttl.filter(|_| soa.is_some()).unwrap_or(0).min(NEGATIVE_TTL_MAX);
         Self { exists, records: Vec::new(), soa, ttl }
@@ -50,7 +50,7 @@ impl Answer {
         })
     }
 
-    /// The records when the answer is so old.
+    /// The records, with their time to live reduced by the age of the answer.
     pub fn list(&self, age: u32) -> Vec<Record> {
         let aged = |record: &Record| {
             let mut record = record.clone();
@@ -66,10 +66,10 @@ impl Answer {
         Some(soa)
     }
 
-    /// About what it takes in memory.
+    /// An estimate of the memory that it takes.
     pub fn bytes(&self) -> usize {
         let one = |record: &Record| {
-            // Parsed, most of a record is its struct; what hangs on it is no more than it has on the wire.
+            // The parsed struct is most of it; data on the heap is at most as long as on the wire.
             size_of::<Record>() + record.to_bytes().map_or(u16::MAX.into(), |bytes| bytes.len())
         };
         size_of::<Self>() + self.records.iter().chain(&self.soa).map(one).sum::<usize>()

@@ -1,4 +1,4 @@
-//! Answers that are kept, in a bounded number of bytes.
+//! A cache of answers, bounded by bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,13 +8,13 @@ use hickory_proto::rr::RecordType;
 
 use super::answer::Answer;
 
-/// Of both halves together.
+/// Both generations together.
 const BYTES_MAX: usize = 16 << 20;
-/// A larger answer is passed on and not kept.
+/// A larger answer is not cached.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Two halves: answers go into the young one. When that is full, it becomes the old one, and what was old and not asked for since
-/// is gone. So keeping and dropping cost the same however much there is.
+/// Two generations: answers are inserted into the young one. When it is full, it becomes the old one, and what the old one
+/// held is dropped unless it was asked for since. Insertion and eviction take constant time.
 #[derive(Default)]
 pub struct Cache {
     halves: Mutex<Halves>,
@@ -40,7 +40,7 @@ struct Kept {
 }
 
 impl Cache {
-    /// What is kept and still good, and how many seconds old it is.
+    /// An unexpired answer and its age in seconds.
     pub fn find(&self, name: &str, kind: RecordType, now: Instant) -> Option<(Arc<Answer>, u32)> {
         let key = (name.to_owned(), kind);
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);

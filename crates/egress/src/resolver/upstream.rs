@@ -1,4 +1,4 @@
-//! Asking upstreams.
+//! Sends questions to upstream servers.
 
 use std::fs;
 use std::io;
@@ -22,28 +22,28 @@ use super::answer::Answer;
 use super::{Failure, Upstreams};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// What a `resolv.conf` without servers means.
+/// The default of a `resolv.conf` without servers.
 const NO_SERVER_LISTED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DNS_PORT);
 const DNS_PORT: u16 = 53;
-/// As many as the C library takes from a `resolv.conf`.
+/// The maximum that the C library uses.
 const SERVERS_MAX: usize = 3;
-/// Whether the file has changed is looked at no more often.
+/// Minimum time between checks whether the file changed.
 const LOOKED_AT: Duration = Duration::from_secs(1);
 
-/// For so long an upstream may think about it. Ends within the time that a caller waits.
+/// Time limit of one upstream, less than that of the caller.
 const FIRST: Duration = Duration::from_millis(1800);
-/// After this it is asked again, which costs nothing but a datagram: the first may be lost, or was for a server that is gone.
+/// The question is repeated after this time: the datagram may be lost, or its server gone.
 const AGAIN: Duration = Duration::from_millis(900);
-/// Questions on their way over one connection to a server at a time.
+/// Questions at the same time over one connection to a server.
 const ASKED_OF_ONE_MAX: usize = 4096;
 
-/// The servers, and how to ask them.
+/// The servers, with a client for them.
 pub enum Upstream {
     Fixed(Askers),
     System(Mutex<System>),
 }
 
-/// As the host's file said last.
+/// The servers in the host's file when it was last read.
 pub struct System {
     askers: Askers,
     servers: Vec<SocketAddr>,
@@ -51,14 +51,14 @@ pub struct System {
     looked: Instant,
 }
 
-/// Two, since one that is asked the same again while it waits for the answer asks nobody.
+/// Two clients, because one client coalesces a repeated question with the one that waits.
 #[derive(Clone)]
 pub struct Askers {
     first: TokioResolver,
     second: TokioResolver,
 }
 
-/// The servers could not be asked, or did not answer.
+/// The servers could not be reached, or did not answer.
 type Unheard = Failure;
 
 impl Upstream {
@@ -89,12 +89,12 @@ impl Askers {
     fn of(servers: &[SocketAddr]) -> io::Result<Self> {
         Ok(Self {
             first: resolver(servers, FIRST, ResolverOpts::default().num_concurrent_reqs)?,
-            // It does not know who was silent, so it asks everybody.
+            // The client does not report which server was silent, so all are asked.
             second: resolver(servers, FIRST - AGAIN, servers.len().min(SERVERS_MAX))?,
         })
     }
 
-    /// The first question stays open while it is asked again: whichever is answered counts.
+    /// The first question stays open while it is repeated: either answer counts.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<Answer, Failure> {
         let mut first = pin!(ask(&self.first, name, kind));
         let second = ask(&self.second, name, kind);
@@ -160,12 +160,14 @@ impl System {
         });
         match again {
             Ok((askers, servers)) if servers != self.servers => {
-                tracing::info!(?servers, "the host has other DNS servers now");
+                tracing::info!(?servers, "the host's DNS servers have changed");
                 (self.askers, self.servers) = (askers, servers);
             }
             Ok(_) => {}
-            // It is being written, or gone: whom we know may still answer.
-            Err(error) => tracing::warn!(%error, "the host's resolv.conf cannot be read"),
+            // The file is being written, or is gone: the known servers may still answer.
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the host's resolv.conf; using the last known servers")
+            }
         }
     }
 }
@@ -174,7 +176,7 @@ fn changed(file: &Path) -> Option<SystemTime> {
     fs::metadata(file).and_then(|file| file.modified()).ok()
 }
 
-/// The servers that a `resolv.conf` lists. Search domains and options are for programs on the host.
+/// The servers in a `resolv.conf`. Search domains and options are for programs on the host.
 fn listed(text: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -185,7 +187,7 @@ fn listed(text: &str) -> Vec<SocketAddr> {
     if servers.is_empty() { vec![NO_SERVER_LISTED] } else { servers }
 }
 
-/// `at_once`: so many of the servers are asked at a time.
+/// `at_once`: the number of servers asked in parallel.
 fn resolver(servers: &[SocketAddr], time: Duration, at_once: usize) -> io::Result<TokioResolver> {
     let server = |server: &SocketAddr| {
         let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
@@ -206,7 +208,7 @@ fn options() -> ResolverOpts {
     let mut options = ResolverOpts::default();
     options.attempts = 0;
     options.max_active_requests = ASKED_OF_ONE_MAX;
-    // Answers are kept by us, bounded by what they weigh.
+    // Our own cache is bounded by bytes.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::{EgressDefault, EgressPolicy, SandboxId};
 use async_trait::async_trait;
-use egress::{Gate, Guest, Guests, Parts, Refusal, Refusals, Resolver, Upstreams};
+use egress::{Gate, Guest, Parts, PolicyRegistry, Refusal, Refusals, Resolver, Upstreams};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{RData, RecordType};
 use rules::Ranges;
@@ -83,9 +83,9 @@ impl Inside {
             Ranges::new(Some("10.64.0.0/18".parse().unwrap()), vec!["192.168.7.0/24".parse().unwrap()]);
         let resolver = Resolver::new(Upstreams::Listed(servers), ranges.clone(), gate.clone()).unwrap();
         let (refusals, refused) = Refusals::new();
-        let guests = Arc::new(Guests::default());
+        let registry = Arc::new(PolicyRegistry::default());
         let parts =
-            Arc::new(Parts { guests, gate: gate.clone(), resolver: Arc::new(resolver), refusals, ranges });
+            Arc::new(Parts { registry, gate: gate.clone(), resolver: Arc::new(resolver), refusals, ranges });
         let (udp, tcp) = both().await;
         let server = udp.local_addr().unwrap();
         let stop = CancellationToken::new();
@@ -97,16 +97,20 @@ impl Inside {
 
     pub fn strict(&self, address: Ipv4Addr, allow: &[&str]) {
         let allow = allow.iter().map(|name| (*name).to_owned()).collect();
-        self.parts.guests.admit(&id(address), address, &EgressPolicy { allow, default: EgressDefault::Deny });
+        self.parts.registry.admit(
+            &id(address),
+            address,
+            &EgressPolicy { allow, default: EgressDefault::Deny },
+        );
     }
 
     pub fn open(&self, address: Ipv4Addr) {
         let policy = EgressPolicy { allow: Vec::new(), default: EgressDefault::Allow };
-        self.parts.guests.admit(&id(address), address, &policy);
+        self.parts.registry.admit(&id(address), address, &policy);
     }
 
     pub fn guest(&self, address: Ipv4Addr) -> Arc<Guest> {
-        self.parts.guests.find(address).unwrap()
+        self.parts.registry.find(address).unwrap()
     }
 
     pub fn opened(&self) -> Vec<(Ipv4Addr, Vec<Ipv4Addr>, Duration)> {

@@ -111,10 +111,10 @@ async fn a_sandbox_that_is_gone_opens_nothing_to_its_successor() {
     *inside.gate.slow.lock().unwrap() = Duration::from_millis(300);
     let changing = async {
         tokio::time::sleep(Duration::from_millis(150)).await;
-        inside.parts.guests.remove(ONE);
+        inside.parts.registry.remove(ONE);
         let policy =
             api::EgressPolicy { allow: vec!["*.ok.example".to_owned()], default: api::EgressDefault::Deny };
-        inside.parts.guests.admit(&id(TWO), ONE, &policy);
+        inside.parts.registry.admit(&id(TWO), ONE, &policy);
     };
     let (answer, ()) = tokio::join!(inside.ask(ONE, "a.ok.example", RecordType::A), changing);
     assert_eq!(answer.answers.len(), 0);

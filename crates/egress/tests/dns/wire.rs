@@ -143,7 +143,7 @@ async fn strangers_and_breakers_of_rules_are_cut() {
     let mut gone = connect(&inside, ONE).await;
     gone.write_all(&asked).await.unwrap();
     next(&mut gone).await.unwrap();
-    inside.parts.guests.remove(ONE);
+    inside.parts.registry.remove(ONE);
     gone.write_all(&asked).await.unwrap();
     // What was being waited for when it went may be answered by its old policy; nothing after that.
     gone.write_all(&asked).await.unwrap();

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use crate::world::{LONG, World, read_to_end, reset, server, take};
+use crate::fixture::{Fixture, LONG, read_to_end, reset, server, take};
 
 /// Reads up to the blank line after a head.
 async fn head(stream: &mut TcpStream) -> Option<String> {
@@ -46,10 +46,10 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nX-CaSe: Kept\r\nContent-Length: 2\r\n\r\n
 
 #[tokio::test]
 async fn requests_for_an_allowed_name_pass_unchanged_on_one_connection() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let (address, mut seen) = answering(OK).await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     for request in [
         "GET /a?b=c HTTP/1.1\r\nHost: good.test\r\nX-MiXed-CASE: yes\r\n\r\n",
         "GET /second HTTP/1.1\r\nhost: GOOD.test:8080\r\n\r\n",
@@ -71,18 +71,18 @@ async fn requests_for_an_allowed_name_pass_unchanged_on_one_connection() {
         expect_head(&mut client).await;
         take(&mut client, 2).await;
     }
-    assert_eq!(world.guest.connections(), 1);
+    assert_eq!(fixture.guest.connections(), 1);
     client.shutdown().await.unwrap();
     assert_eq!(read_to_end(&mut client).await, b"");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn whoever_names_nobody_or_several_is_reset() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let (address, mut seen) = answering(OK).await;
-    world.name("good.test", &[*address.ip()]);
-    world.name("evil.test", &[*address.ip()]);
+    fixture.name("good.test", &[*address.ip()]);
+    fixture.name("evil.test", &[*address.ip()]);
     let evil = Some("evil.test".to_owned());
     for (request, reason, name) in [
         ("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", Reason::NotAllowed, evil.clone()),
@@ -112,8 +112,8 @@ async fn whoever_names_nobody_or_several_is_reset() {
             None,
         ),
     ] {
-        // Each in a world of its own, since the same refusal is told once.
-        let mut other = World::new(&["good.test"]).await;
+        // Each in a fixture of its own, since the same refusal is told once.
+        let mut other = Fixture::new(&["good.test"]).await;
         other.name("good.test", &[*address.ip()]);
         let mut client = other.dial(address).await;
         client.write_all(request.as_bytes()).await.unwrap();
@@ -121,18 +121,18 @@ async fn whoever_names_nobody_or_several_is_reset() {
         assert_eq!(other.refusal().await, (reason, name), "{request}");
         assert!(seen.try_recv().is_err(), "{request}");
     }
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn a_later_request_for_another_name_ends_the_connection() {
-    let mut world = World::new(&["good.test", "also.test"]).await;
+    let mut fixture = Fixture::new(&["good.test", "also.test"]).await;
     let (address, mut seen) = answering(OK).await;
     for name in ["good.test", "also.test", "evil.test"] {
-        world.name(name, &[*address.ip()]);
+        fixture.name(name, &[*address.ip()]);
     }
     for name in ["evil.test", "also.test"] {
-        let mut client = world.dial(address).await;
+        let mut client = fixture.dial(address).await;
         client.write_all(b"GET /1 HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
         expect_head(&mut client).await;
         take(&mut client, 2).await;
@@ -140,7 +140,7 @@ async fn a_later_request_for_another_name_ends_the_connection() {
         let second = format!("GET /2 HTTP/1.1\r\nHost: {name}\r\n\r\n");
         client.write_all(second.as_bytes()).await.unwrap();
         assert_eq!(reset(&mut client).await, b"");
-        assert_eq!(world.refusal().await, (Reason::NameChanged, Some(name.to_owned())));
+        assert_eq!(fixture.refusal().await, (Reason::NameChanged, Some(name.to_owned())));
         assert!(seen.try_recv().is_err(), "it was not led on");
     }
 }
@@ -148,11 +148,11 @@ async fn a_later_request_for_another_name_ends_the_connection() {
 #[tokio::test]
 async fn a_request_inside_of_a_body_stays_one() {
     // Two framings in one head: what the server gets has one, and holds the smuggled request as a body.
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let (address, mut seen) = answering(OK).await;
-    world.name("good.test", &[*address.ip()]);
+    fixture.name("good.test", &[*address.ip()]);
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: evil.test\r\n\r\n";
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     let request = format!(
         "POST / HTTP/1.1\r\nHost: good.test\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"
     );
@@ -169,7 +169,7 @@ async fn a_request_inside_of_a_body_stays_one() {
 
 #[tokio::test]
 async fn bodies_stream_both_ways_and_wait_for_whoever_is_slow() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let head = head(&mut stream).await.unwrap();
         assert!(head.contains("Content-Length: 5000000\r\n"), "{head}");
@@ -191,8 +191,8 @@ async fn bodies_stream_both_ways_and_wait_for_whoever_is_slow() {
         let _ = stream.read_to_end(&mut rest).await;
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client
         .write_all(b"PUT /x HTTP/1.1\r\nHost: good.test\r\nTE: trailers\r\nConnection: close, TE\r\nContent-Length: 5000000\r\n\r\n")
         .await
@@ -208,7 +208,7 @@ async fn bodies_stream_both_ways_and_wait_for_whoever_is_slow() {
 
 #[tokio::test]
 async fn a_body_that_is_to_be_asked_for_is_asked_for_by_the_server() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let head = head(&mut stream).await.unwrap();
         assert!(head.contains("Expect: 100-continue\r\n"), "{head}");
@@ -226,15 +226,15 @@ async fn a_body_that_is_to_be_asked_for_is_asked_for_by_the_server() {
         let _ = stream.read(&mut body).await;
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     let put = b"PUT /yes HTTP/1.1\r\nHost: good.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
     client.write_all(put).await.unwrap();
     assert_eq!(expect_head(&mut client).await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.write_all(b"body").await.unwrap();
     assert!(expect_head(&mut client).await.starts_with("HTTP/1.1 200 OK\r\n"));
     assert_eq!(take(&mut client, 4).await, b"body");
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     let put = b"PUT /no HTTP/1.1\r\nHost: good.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
     client.write_all(put).await.unwrap();
     assert!(expect_head(&mut client).await.starts_with("HTTP/1.1 417 No\r\n"));
@@ -242,7 +242,7 @@ async fn a_body_that_is_to_be_asked_for_is_asked_for_by_the_server() {
 
 #[tokio::test]
 async fn old_clients_head_requests_and_silent_ends_work() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     // Ends its answer by ending the connection.
     let address = server(|mut stream| async move {
         let head = head(&mut stream).await.unwrap();
@@ -254,20 +254,20 @@ async fn old_clients_head_requests_and_silent_ends_work() {
         stream.write_all(answer.as_bytes()).await.unwrap();
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client.write_all(b"GET / HTTP/1.0\r\nHost: good.test\r\n\r\n").await.unwrap();
     let answer = String::from_utf8(read_to_end(&mut client).await).unwrap();
     assert!(
         answer.starts_with("HTTP/1.0 200 OK\r\n") && answer.ends_with("\r\n\r\nall there is"),
         "{answer}"
     );
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     client.write_all(b"HEAD / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
     let answer = String::from_utf8(read_to_end(&mut client).await).unwrap().to_ascii_lowercase();
     assert!(answer.contains("content-length: 1234\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
     // A client that ends its side right after its request is still answered.
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
     client.shutdown().await.unwrap();
     let answer = String::from_utf8(read_to_end(&mut client).await).unwrap();
@@ -276,7 +276,7 @@ async fn old_clients_head_requests_and_silent_ends_work() {
 
 #[tokio::test]
 async fn a_server_that_breaks_off_is_felt_as_that() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         head(&mut stream).await.unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").await.unwrap();
@@ -284,17 +284,17 @@ async fn a_server_that_breaks_off_is_felt_as_that() {
         stream.set_zero_linger().unwrap();
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
     let came = reset(&mut client).await;
     assert!(came.ends_with(b"half"));
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn answers_in_forms_that_clients_understand_pass() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let many: String = (0..200).map(|number| format!("X-{number}: {number}\r\n")).collect();
     for (headers, expected) in [
         (many.clone(), many),
@@ -311,30 +311,30 @@ async fn answers_in_forms_that_clients_understand_pass() {
             }
         })
         .await;
-        world.name("good.test", &[*address.ip()]);
-        let mut client = world.dial(address).await;
+        fixture.name("good.test", &[*address.ip()]);
+        let mut client = fixture.dial(address).await;
         client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
         let came = expect_head(&mut client).await;
         assert!(came.contains(&expected), "{came}");
         assert_eq!(take(&mut client, 2).await, b"ok");
     }
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn an_answer_that_is_none_is_told() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let (address, _seen) = answering(b"HTTP/1.1 200 OK\r\nno header at all\r\n\r\n").await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
     assert_eq!(reset(&mut client).await, b"");
-    assert_eq!(world.refusal().await, (Reason::BadAnswer, Some("good.test".into())));
+    assert_eq!(fixture.refusal().await, (Reason::BadAnswer, Some("good.test".into())));
 }
 
 #[tokio::test]
 async fn what_both_sides_agree_to_speak_instead_is_carried() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let head = head(&mut stream).await.unwrap();
         if !head.to_ascii_lowercase().contains("upgrade: websocket") {
@@ -354,8 +354,8 @@ async fn what_both_sides_agree_to_speak_instead_is_carried() {
         }
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client
         .write_all(b"GET /chat HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n")
         .await
@@ -371,39 +371,39 @@ async fn what_both_sides_agree_to_speak_instead_is_carried() {
     assert_eq!(read_to_end(&mut client).await, b"");
 
     // What would bring names of its own along is not agreed to.
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     client
         .write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
         .await
         .unwrap();
     assert!(expect_head(&mut client).await.starts_with("HTTP/1.1 200 OK\r\n"));
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn a_new_policy_cuts_http_too() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let (address, _seen) = answering(OK).await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n").await.unwrap();
     expect_head(&mut client).await;
     take(&mut client, 2).await;
-    world.parts.guests.admit(&world.guest.id, world.guest.address, &crate::world::policy(&[]));
+    fixture.parts.registry.admit(&fixture.guest.id, fixture.guest.address, &crate::fixture::policy(&[]));
     timeout(Duration::from_millis(100), reset(&mut client)).await.unwrap();
 }
 
 #[tokio::test]
 async fn heads_that_never_end_are_ended() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let (address, _seen) = answering(OK).await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client.write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\n").await.unwrap();
     let filler = format!("X: {}\r\n", "y".repeat(1000));
     while client.write_all(filler.as_bytes()).await.is_ok() {}
-    assert_eq!(world.refusal().await.0, Reason::Malformed);
-    let mut client = world.dial(SocketAddrV4::new(*address.ip(), address.port())).await;
+    assert_eq!(fixture.refusal().await.0, Reason::Malformed);
+    let mut client = fixture.dial(SocketAddrV4::new(*address.ip(), address.port())).await;
     client.write_all(b"GET / HTTP/1.1\r\nHost: go").await.unwrap();
     let came = timeout(Duration::from_secs(15), reset(&mut client)).await.unwrap();
     assert_eq!(came, b"");

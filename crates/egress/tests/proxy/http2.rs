@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::world::{LONG, World, server};
+use crate::fixture::{Fixture, LONG, server};
 
 /// Answers with who was asked for and what was sent.
 async fn h2_server() -> SocketAddrV4 {
@@ -34,8 +34,8 @@ async fn h2_server() -> SocketAddrV4 {
     .await
 }
 
-async fn connect(world: &World, to: SocketAddrV4) -> SendRequest<Empty<Bytes>> {
-    let stream = world.dial(to).await;
+async fn connect(fixture: &Fixture, to: SocketAddrV4) -> SendRequest<Empty<Bytes>> {
+    let stream = fixture.dial(to).await;
     let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     sender
@@ -47,10 +47,10 @@ fn request(uri: &str) -> Request<Empty<Bytes>> {
 
 #[tokio::test]
 async fn streams_for_an_allowed_name_share_a_connection() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = h2_server().await;
-    world.name("good.test", &[*address.ip()]);
-    let sender = connect(&world, address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let sender = connect(&fixture, address).await;
     let asked = (0..50).map(|number| {
         let mut sender = sender.clone();
         tokio::spawn(async move {
@@ -61,36 +61,36 @@ async fn streams_for_an_allowed_name_share_a_connection() {
     for answer in asked.collect::<Vec<_>>() {
         assert_eq!(timeout(LONG, answer).await.unwrap().unwrap(), "good.test:");
     }
-    assert_eq!(world.guest.connections(), 1);
-    world.no_refusal();
+    assert_eq!(fixture.guest.connections(), 1);
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn a_stream_for_another_name_ends_them_all() {
-    let mut world = World::new(&["good.test", "also.test"]).await;
+    let mut fixture = Fixture::new(&["good.test", "also.test"]).await;
     let address = h2_server().await;
     for name in ["good.test", "also.test", "evil.test"] {
-        world.name(name, &[*address.ip()]);
+        fixture.name(name, &[*address.ip()]);
     }
-    let mut sender = connect(&world, address).await;
+    let mut sender = connect(&fixture, address).await;
     assert!(timeout(LONG, sender.send_request(request("http://evil.test/"))).await.unwrap().is_err());
-    assert_eq!(world.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
-    let mut sender = connect(&world, address).await;
+    assert_eq!(fixture.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
+    let mut sender = connect(&fixture, address).await;
     sender.send_request(request("http://good.test/")).await.unwrap();
     assert!(timeout(LONG, sender.send_request(request("http://also.test/"))).await.unwrap().is_err());
-    assert_eq!(world.refusal().await, (Reason::NameChanged, Some("also.test".into())));
+    assert_eq!(fixture.refusal().await, (Reason::NameChanged, Some("also.test".into())));
     assert!(timeout(LONG, sender.send_request(request("http://good.test/"))).await.unwrap().is_err());
     // Said twice, and not the same.
-    let mut sender = connect(&world, address).await;
+    let mut sender = connect(&fixture, address).await;
     let mut torn = request("http://good.test/");
     torn.headers_mut().insert("host", "evil.test".parse().unwrap());
     assert!(timeout(LONG, sender.send_request(torn)).await.unwrap().is_err());
-    assert_eq!(world.refusal().await, (Reason::Malformed, None));
+    assert_eq!(fixture.refusal().await, (Reason::Malformed, None));
 }
 
 #[tokio::test]
 async fn a_server_of_nothing_but_http_1_is_told() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let mut buffer = [0; 4096];
         let _ = stream.read(&mut buffer).await;
@@ -98,15 +98,15 @@ async fn a_server_of_nothing_but_http_1_is_told() {
         while let Ok(1..) = stream.read(&mut buffer).await {}
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut sender = connect(&world, address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut sender = connect(&fixture, address).await;
     assert!(timeout(LONG, sender.send_request(request("http://good.test/"))).await.unwrap().is_err());
-    assert_eq!(world.refusal().await, (Reason::BadAnswer, Some("good.test".into())));
+    assert_eq!(fixture.refusal().await, (Reason::BadAnswer, Some("good.test".into())));
 }
 
 #[tokio::test]
 async fn heads_of_answers_may_be_as_long_as_those_of_requests() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|stream| async move {
         let service = service_fn(|_: Request<Incoming>| async move {
             let long = Response::builder().header("x-long", "y".repeat(24_000));
@@ -117,8 +117,8 @@ async fn heads_of_answers_may_be_as_long_as_those_of_requests() {
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let stream = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let stream = fixture.dial(address).await;
     let (mut sender, connection) = Builder::new(TokioExecutor::new())
         .max_header_list_size(1 << 20)
         .handshake(TokioIo::new(stream))
@@ -129,13 +129,13 @@ async fn heads_of_answers_may_be_as_long_as_those_of_requests() {
     asked.headers_mut().insert("x-long", "z".repeat(24_000).parse().unwrap());
     let answer = timeout(LONG, sender.send_request(asked)).await.unwrap().unwrap();
     assert_eq!(answer.headers()["x-long"].len(), 24_000);
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 /// Each of them can be made to hold much more than one of HTTP/1.
 #[tokio::test]
 async fn connections_and_their_streams_are_few() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let held = Arc::new(AtomicUsize::new(0));
     let address = server({
         let held = Arc::clone(&held);
@@ -159,16 +159,16 @@ async fn connections_and_their_streams_are_few() {
         }
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
+    fixture.name("good.test", &[*address.ip()]);
     let mut open = Vec::new();
     for _ in 0..32 {
-        let mut sender = connect(&world, address).await;
+        let mut sender = connect(&fixture, address).await;
         timeout(LONG, sender.send_request(request("http://good.test/"))).await.unwrap().unwrap();
         open.push(sender);
     }
-    let mut more = connect(&world, address).await;
+    let mut more = connect(&fixture, address).await;
     assert!(timeout(LONG, more.send_request(request("http://good.test/"))).await.unwrap().is_err());
-    assert_eq!(world.refusal().await, (Reason::TooMany, None));
+    assert_eq!(fixture.refusal().await, (Reason::TooMany, None));
     let asking: Vec<_> = (0..200)
         .map(|_| {
             let mut sender = open[0].clone();
@@ -181,6 +181,6 @@ async fn connections_and_their_streams_are_few() {
     // A place is free as soon as one has gone.
     open.truncate(1);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let mut again = connect(&world, address).await;
+    let mut again = connect(&fixture, address).await;
     timeout(LONG, again.send_request(request("http://good.test/"))).await.unwrap().unwrap();
 }

@@ -8,26 +8,26 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
-use crate::world::{World, echo_server, reset, server_address, take};
+use crate::fixture::{Fixture, echo_server, reset, server_address, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_that_say_nothing_are_bounded_and_leave_room_for_others() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let silent = SocketAddrV4::new(server_address(), 443);
     let mut waiting = Vec::new();
     for _ in 0..512 {
-        waiting.push(world.dial(silent).await);
+        waiting.push(fixture.dial(silent).await);
     }
-    if let Ok(mut refused) = world.try_dial(world.guest.address, silent).await {
+    if let Ok(mut refused) = fixture.try_dial(fixture.guest.address, silent).await {
         reset(&mut refused).await;
     }
-    assert_eq!(world.refusal().await, (Reason::TooMany, None));
+    assert_eq!(fixture.refusal().await, (Reason::TooMany, None));
     // A place is free as soon as one has gone.
     drop(waiting);
     sleep(Duration::from_millis(200)).await;
     let echo = echo_server().await;
-    world.learn("good.test", *echo.ip());
-    let mut client = world.dial(echo).await;
+    fixture.learn("good.test", *echo.ip());
+    let mut client = fixture.dial(echo).await;
     client.write_all(b"\x00").await.unwrap();
     take(&mut client, 1).await;
 }
@@ -50,14 +50,14 @@ pub fn resident_bytes() -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_hold_next_to_nothing() {
     let count = many();
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
-    world.name("good.test", &[*echo.ip()]);
+    fixture.name("good.test", &[*echo.ip()]);
     let hello = crate::tls::hello("good.test");
     let before = resident_bytes();
     let mut open = Vec::new();
     for _ in 0..count {
-        let mut client = world.dial(echo).await;
+        let mut client = fixture.dial(echo).await;
         client.write_all(&hello).await.unwrap();
         take(&mut client, hello.len()).await;
         open.push(client);

@@ -3,10 +3,10 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod fixture;
 mod http;
 mod http2;
 mod load;
 mod raw;
 mod tls;
 mod turns;
-mod world;

@@ -7,7 +7,7 @@ use egress::{Failure, Reason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use crate::world::{LONG, World, echo_server, policy, read_to_end, reset, server, server_address, take};
+use crate::fixture::{Fixture, LONG, echo_server, policy, read_to_end, reset, server, server_address, take};
 
 /// Speaks first, as SSH and mail servers do, then echoes.
 async fn banner_server() -> SocketAddrV4 {
@@ -25,70 +25,70 @@ async fn banner_server() -> SocketAddrV4 {
 
 #[tokio::test]
 async fn a_protocol_of_its_own_goes_to_a_learnt_address_and_to_no_other() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let (known, unknown) = (echo_server().await, echo_server().await);
-    world.learn("good.test", *known.ip());
-    let mut client = world.dial(known).await;
+    fixture.learn("good.test", *known.ip());
+    let mut client = fixture.dial(known).await;
     client.write_all(b"PING\r\n").await.unwrap();
     assert_eq!(take(&mut client, 6).await, b"PING\r\n");
     client.write_all(b"\x00\x01more").await.unwrap();
     assert_eq!(take(&mut client, 6).await, b"\x00\x01more");
-    world.no_refusal();
+    fixture.no_refusal();
 
-    let mut client = world.dial(unknown).await;
+    let mut client = fixture.dial(unknown).await;
     client.write_all(b"PING\r\n").await.unwrap();
     assert_eq!(reset(&mut client).await, b"");
-    assert_eq!(world.refusal().await, (Reason::UnknownAddress, None));
+    assert_eq!(fixture.refusal().await, (Reason::UnknownAddress, None));
 }
 
 #[tokio::test]
 async fn servers_and_clients_that_speak_first_are_both_heard() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let ssh = banner_server().await;
-    world.learn("good.test", *ssh.ip());
+    fixture.learn("good.test", *ssh.ip());
     // One waits for the other.
-    let mut client = world.dial(ssh).await;
+    let mut client = fixture.dial(ssh).await;
     assert_eq!(take(&mut client, 16).await, b"SSH-2.0-Server\r\n");
     client.write_all(b"SSH-2.0-Client x\r\n").await.unwrap();
     assert_eq!(take(&mut client, 18).await, b"SSH-2.0-Client x\r\n");
     client.shutdown().await.unwrap();
     assert_eq!(read_to_end(&mut client).await, b"");
     // Both speak at once.
-    let mut client = world.dial(ssh).await;
+    let mut client = fixture.dial(ssh).await;
     client.write_all(b"SSH-2.0-Client\r\n").await.unwrap();
     assert_eq!(take(&mut client, 32).await, b"SSH-2.0-Server\r\nSSH-2.0-Client\r\n");
     // One never says a word, and ends its side.
-    let mut client = world.dial(ssh).await;
+    let mut client = fixture.dial(ssh).await;
     assert_eq!(take(&mut client, 16).await, b"SSH-2.0-Server\r\n");
     client.shutdown().await.unwrap();
     assert_eq!(read_to_end(&mut client).await, b"");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn who_waits_first_gets_no_other_name_through() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let server = banner_server().await;
-    world.learn("good.test", *server.ip());
-    world.name("evil.test", &[*server.ip()]);
+    fixture.learn("good.test", *server.ip());
+    fixture.name("evil.test", &[*server.ip()]);
     let hello = crate::tls::hello("evil.test");
-    let mut client = world.dial(server).await;
+    let mut client = fixture.dial(server).await;
     assert_eq!(take(&mut client, 16).await, b"SSH-2.0-Server\r\n");
     client.write_all(&hello[..30]).await.unwrap();
     sleep(Duration::from_millis(50)).await;
     client.write_all(&hello[30..]).await.unwrap();
     assert_eq!(reset(&mut client).await, b"", "nothing of the hello came back");
-    assert_eq!(world.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
+    assert_eq!(fixture.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
 
-    let mut client = world.dial(server).await;
+    let mut client = fixture.dial(server).await;
     take(&mut client, 16).await;
     client.write_all(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").await.unwrap();
     assert_eq!(reset(&mut client).await, b"");
-    assert_eq!(world.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
+    assert_eq!(fixture.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
 
     // An allowed one that waits goes on.
     let hello = crate::tls::hello("good.test");
-    let mut client = world.dial(server).await;
+    let mut client = fixture.dial(server).await;
     take(&mut client, 16).await;
     client.write_all(&hello).await.unwrap();
     assert_eq!(take(&mut client, hello.len()).await, hello);
@@ -96,9 +96,9 @@ async fn who_waits_first_gets_no_other_name_through() {
 
 #[tokio::test]
 async fn web_ports_carry_nothing_else() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server_address();
-    world.learn("good.test", address);
+    fixture.learn("good.test", address);
     for (port, sent, reason) in [
         (443, &b"SSH-2.0-Client\r\n"[..], Reason::NoName),
         (80, b"EHLO good.test\r\n", Reason::NoName),
@@ -107,11 +107,11 @@ async fn web_ports_carry_nothing_else() {
         (53, b"", Reason::Port),
         (853, b"", Reason::Port),
     ] {
-        let mut client = world.dial(SocketAddrV4::new(address, port)).await;
+        let mut client = fixture.dial(SocketAddrV4::new(address, port)).await;
         // It may have been reset by now.
         let _ = client.write_all(sent).await;
         assert_eq!(reset(&mut client).await, b"", "{port}");
-        assert_eq!(world.refusal().await, (reason, None), "{port}");
+        assert_eq!(fixture.refusal().await, (reason, None), "{port}");
     }
 }
 
@@ -125,16 +125,16 @@ async fn a_hello_in_disguise_is_none_of_another_protocol() {
     renumbered[1] = 2;
     for sent in [warned, warned_oddly, renumbered] {
         for step in [1, sent.len()] {
-            let mut world = World::new(&["good.test"]).await;
+            let mut fixture = Fixture::new(&["good.test"]).await;
             let echo = echo_server().await;
-            world.learn("good.test", *echo.ip());
-            let mut client = world.dial(echo).await;
+            fixture.learn("good.test", *echo.ip());
+            let mut client = fixture.dial(echo).await;
             let mut is_reset = false;
             for part in sent.chunks(step) {
                 is_reset = is_reset || client.write_all(part).await.is_err();
             }
             assert!(is_reset || reset(&mut client).await.is_empty(), "it reached the server");
-            assert_eq!(world.refusal().await, (Reason::Malformed, None));
+            assert_eq!(fixture.refusal().await, (Reason::Malformed, None));
         }
     }
 }
@@ -154,7 +154,7 @@ async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
         b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
     ] {
         for step in [1, 7, request.len()] {
-            let mut world = World::new(&["good.test"]).await;
+            let mut fixture = Fixture::new(&["good.test"]).await;
             // As a server of HTTP, it says nothing before it has a line.
             let (line, mut lines) = tokio::sync::mpsc::unbounded_channel();
             let address = server(move |mut stream| {
@@ -168,8 +168,8 @@ async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
                 }
             })
             .await;
-            world.learn("good.test", *address.ip());
-            let mut client = world.dial(address).await;
+            fixture.learn("good.test", *address.ip());
+            let mut client = fixture.dial(address).await;
             for piece in request.chunks(step) {
                 if client.write_all(piece).await.is_err() {
                     break;
@@ -179,7 +179,7 @@ async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
                 }
             }
             let what = request.escape_ascii();
-            assert_eq!(world.refusal().await, (Reason::Malformed, None), "{what}");
+            assert_eq!(fixture.refusal().await, (Reason::Malformed, None), "{what}");
             let blank = request.starts_with(b"\r\n");
             assert!(lines.try_recv().is_err() || blank && lines.try_recv().is_err(), "{what}");
         }
@@ -202,7 +202,7 @@ async fn no_host_is_named_by_what_is_hardly_a_request() {
         "POST secret ANY\r\n",
     ] {
         for silent_first in [false, true] {
-            let mut world = World::new(&["good.test"]).await;
+            let mut fixture = Fixture::new(&["good.test"]).await;
             let (sent, mut got) = tokio::sync::mpsc::unbounded_channel();
             let address = server(move |mut stream| {
                 let sent = sent.clone();
@@ -213,8 +213,8 @@ async fn no_host_is_named_by_what_is_hardly_a_request() {
                 }
             })
             .await;
-            world.learn("good.test", *address.ip());
-            let mut client = world.dial(address).await;
+            fixture.learn("good.test", *address.ip());
+            let mut client = fixture.dial(address).await;
             if silent_first {
                 sleep(Duration::from_millis(150)).await;
             }
@@ -223,7 +223,7 @@ async fn no_host_is_named_by_what_is_hardly_a_request() {
             let rest = b"Host: evil.test\r\n\r\nGET /secret HTTP/1.1\r\n";
             let is_reset = client.write_all(rest).await.is_err() || reset(&mut client).await.is_empty();
             assert!(is_reset, "{line:?}");
-            assert_eq!(world.refusal().await, (Reason::Malformed, None), "{line:?}");
+            assert_eq!(fixture.refusal().await, (Reason::Malformed, None), "{line:?}");
             let heard: Vec<u8> = std::iter::from_fn(|| got.try_recv().ok()).collect();
             assert!(line.as_bytes().starts_with(&heard), "{line:?}: {}", heard.escape_ascii());
         }
@@ -233,34 +233,34 @@ async fn no_host_is_named_by_what_is_hardly_a_request() {
 /// Commands of Redis and memcached look like requests without a version, and are answered by their line.
 #[tokio::test]
 async fn a_command_that_could_be_a_request_is_answered_and_passes() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
-    world.learn("good.test", *echo.ip());
+    fixture.learn("good.test", *echo.ip());
     for command in
         [&b"GET key\r\n"[..], b"KEYS *\r\n", b"get one two\r\n", b"REGISTER sip:good.test SIP/2.0\r\n"]
     {
-        let mut client = world.dial(echo).await;
+        let mut client = fixture.dial(echo).await;
         client.write_all(command).await.unwrap();
         assert_eq!(take(&mut client, command.len()).await, command);
         client.write_all(b"Via: more\r\n").await.unwrap();
         assert_eq!(take(&mut client, 11).await, b"Via: more\r\n");
     }
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 /// What is watched is not held back, and not watched for longer than it has to be.
 #[tokio::test]
 async fn protocols_without_lines_are_led_on_at_once_and_may_speak_of_http_later() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
-    world.learn("good.test", *echo.ip());
+    fixture.learn("good.test", *echo.ip());
     for begin in [
         &b"\x30\x0c\x02\x01\x01\x60\x07\x02\x01\x03\x04\x00\x80\x00"[..],
         b"\0\0\0\x08\x04\xd2\x16\x2f",
         b"003egit-upload-pack /project.git\0host=good.test\0",
         b"*1\r\n$4\r\nPING\r\n",
     ] {
-        let mut client = world.dial(echo).await;
+        let mut client = fixture.dial(echo).await;
         client.write_all(begin).await.unwrap();
         assert_eq!(take(&mut client, begin.len()).await, begin);
         // It was answered: what it says now is no request.
@@ -269,72 +269,72 @@ async fn protocols_without_lines_are_led_on_at_once_and_may_speak_of_http_later(
         client.shutdown().await.unwrap();
         assert_eq!(read_to_end(&mut client).await, b"");
     }
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 /// What begins with its length as a little-endian number may begin as TLS does.
 #[tokio::test]
 async fn logins_that_look_like_tls_for_a_few_bytes_pass() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
-    world.learn("good.test", *echo.ip());
+    fixture.learn("good.test", *echo.ip());
     for login in [&b"\x16\x01\x00\x01\x85\xa6\xff\x01\x00"[..], b"\x15\x01\x00\x00\x01\x00\x00\x00"] {
-        let mut client = world.dial(echo).await;
+        let mut client = fixture.dial(echo).await;
         client.write_all(login).await.unwrap();
         assert_eq!(take(&mut client, login.len()).await, login);
     }
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn closed_addresses_stay_closed_whatever_is_said() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let closed = Ipv4Addr::new(127, 66, 200, 200);
-    world.learn("good.test", closed);
+    fixture.learn("good.test", closed);
     for sent in [crate::tls::hello("good.test"), b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n".to_vec()] {
-        let mut client = world.dial(SocketAddrV4::new(closed, 4433)).await;
+        let mut client = fixture.dial(SocketAddrV4::new(closed, 4433)).await;
         let _ = client.write_all(&sent).await;
         reset(&mut client).await;
     }
-    assert_eq!(world.refusal().await.0, Reason::ClosedAddress);
+    assert_eq!(fixture.refusal().await.0, Reason::ClosedAddress);
     // Nor by the answer of a resolver that should know better.
     let public = server_address();
-    world.broken_name("good.test", Failure::Closed(closed, rules::Closed::Loopback));
-    let mut client = world.dial(SocketAddrV4::new(public, 4433)).await;
+    fixture.broken_name("good.test", Failure::Closed(closed, rules::Closed::Loopback));
+    let mut client = fixture.dial(SocketAddrV4::new(public, 4433)).await;
     client.write_all(&crate::tls::hello("good.test")).await.unwrap();
     reset(&mut client).await;
-    assert_eq!(world.refusal().await, (Reason::ClosedAnswer, Some("good.test".into())));
-    world.name("good.test", &[public, closed]);
-    world.learn("good.test", closed);
-    let mut client = world.dial(SocketAddrV4::new(closed, 4434)).await;
+    assert_eq!(fixture.refusal().await, (Reason::ClosedAnswer, Some("good.test".into())));
+    fixture.name("good.test", &[public, closed]);
+    fixture.learn("good.test", closed);
+    let mut client = fixture.dial(SocketAddrV4::new(closed, 4434)).await;
     let _ = client.write_all(&crate::tls::hello("good.test")).await;
     reset(&mut client).await;
-    assert_eq!(world.refusal().await.0, Reason::ClosedAddress);
+    assert_eq!(fixture.refusal().await.0, Reason::ClosedAddress);
 }
 
 #[tokio::test]
 async fn nobody_gets_nothing() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
-    world.name("good.test", &[*echo.ip()]);
-    let mut stranger = world.dial_from(server_address(), echo).await;
+    fixture.name("good.test", &[*echo.ip()]);
+    let mut stranger = fixture.dial_from(server_address(), echo).await;
     let _ = stranger.write_all(&crate::tls::hello("good.test")).await;
     assert_eq!(reset(&mut stranger).await, b"");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_without_a_word_is_no_event() {
-    let mut world = World::new(&["good.test"]).await;
-    let mut client = world.dial(SocketAddrV4::new(server_address(), 443)).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
+    let mut client = fixture.dial(SocketAddrV4::new(server_address(), 443)).await;
     client.shutdown().await.unwrap();
     assert_eq!(read_to_end(&mut client).await, b"");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn half_a_connection_goes_on_when_the_other_half_has_ended() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).await.unwrap();
@@ -342,8 +342,8 @@ async fn half_a_connection_goes_on_when_the_other_half_has_ended() {
         stream.write_all(format!("got {}", all.len()).as_bytes()).await.unwrap();
     })
     .await;
-    world.learn("good.test", *address.ip());
-    let mut client = world.dial(address).await;
+    fixture.learn("good.test", *address.ip());
+    let mut client = fixture.dial(address).await;
     client.write_all(b"\x00lots\n").await.unwrap();
     client.write_all(&vec![7; 3_000_000]).await.unwrap();
     client.shutdown().await.unwrap();
@@ -352,7 +352,7 @@ async fn half_a_connection_goes_on_when_the_other_half_has_ended() {
 
 #[tokio::test]
 async fn a_reset_is_passed_on_as_one_and_either_way() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let mut said = [0; 5];
         stream.read_exact(&mut said).await.unwrap();
@@ -371,11 +371,11 @@ async fn a_reset_is_passed_on_as_one_and_either_way() {
     static TELL: std::sync::OnceLock<std::net::SocketAddr> = std::sync::OnceLock::new();
     let told = tokio::net::TcpListener::bind((server_address(), 0)).await.unwrap();
     TELL.set(told.local_addr().unwrap()).unwrap();
-    world.learn("good.test", *address.ip());
-    let mut client = world.dial(address).await;
+    fixture.learn("good.test", *address.ip());
+    let mut client = fixture.dial(address).await;
     client.write_all(b"\x00you\n").await.unwrap();
     assert_eq!(reset(&mut client).await, b"bye");
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     client.write_all(b"\x00me.\n").await.unwrap();
     sleep(Duration::from_millis(100)).await;
     client.set_zero_linger().unwrap();
@@ -385,47 +385,48 @@ async fn a_reset_is_passed_on_as_one_and_either_way() {
 
 #[tokio::test]
 async fn a_new_policy_cuts_what_it_forbids_at_once_and_nothing_else() {
-    let world = World::new(&["good.test", "also.test"]).await;
+    let fixture = Fixture::new(&["good.test", "also.test"]).await;
     let (good, also) = (echo_server().await, echo_server().await);
-    world.learn("good.test", *good.ip());
-    world.learn("also.test", *also.ip());
-    let mut by_address = world.dial(good).await;
+    fixture.learn("good.test", *good.ip());
+    fixture.learn("also.test", *also.ip());
+    let mut by_address = fixture.dial(good).await;
     by_address.write_all(b"\x00").await.unwrap();
     take(&mut by_address, 1).await;
-    let mut by_name = world.dial(good).await;
+    let mut by_name = fixture.dial(good).await;
     let hello = crate::tls::hello("good.test");
     by_name.write_all(&hello).await.unwrap();
     take(&mut by_name, hello.len()).await;
-    let mut stays = world.dial(also).await;
+    let mut stays = fixture.dial(also).await;
     stays.write_all(b"\x00").await.unwrap();
     take(&mut stays, 1).await;
-    assert_eq!(world.guest.connections(), 3);
+    assert_eq!(fixture.guest.connections(), 3);
 
     let change = Instant::now();
-    let forgotten = world.parts.guests.admit(&world.guest.id, world.guest.address, &policy(&["also.test"]));
+    let forgotten =
+        fixture.parts.registry.admit(&fixture.guest.id, fixture.guest.address, &policy(&["also.test"]));
     assert_eq!(forgotten, [*good.ip()]);
     reset(&mut by_address).await;
     reset(&mut by_name).await;
     assert!(change.elapsed() < Duration::from_millis(100), "{:?}", change.elapsed());
     stays.write_all(b"\x01").await.unwrap();
     assert_eq!(take(&mut stays, 1).await, b"\x01");
-    world.parts.guests.remove(world.guest.address);
+    fixture.parts.registry.remove(fixture.guest.address);
     reset(&mut stays).await;
-    assert_eq!(world.guest.connections(), 0);
+    assert_eq!(fixture.guest.connections(), 0);
 }
 
 #[tokio::test]
 async fn when_the_proxy_stops_all_is_reset() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
-    world.learn("good.test", *echo.ip());
-    let mut decided = world.dial(echo).await;
+    fixture.learn("good.test", *echo.ip());
+    let mut decided = fixture.dial(echo).await;
     decided.write_all(b"\x00").await.unwrap();
     take(&mut decided, 1).await;
-    let mut undecided = world.dial(SocketAddrV4::new(*echo.ip(), 443)).await;
+    let mut undecided = fixture.dial(SocketAddrV4::new(*echo.ip(), 443)).await;
     undecided.write_all(b"G").await.unwrap();
     sleep(Duration::from_millis(50)).await;
-    world.stop.cancel();
+    fixture.stop.cancel();
     reset(&mut decided).await;
     reset(&mut undecided).await;
 }

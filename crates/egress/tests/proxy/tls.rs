@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::world::{World, echo_server, reset, server, server_address, take};
+use crate::fixture::{Fixture, echo_server, reset, server, server_address, take};
 
 /// A server's settings and those of a client that trusts it.
 pub struct Tls {
@@ -78,11 +78,11 @@ pub fn hello(name: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn an_allowed_name_is_led_to_its_address_unopened() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let tls = tls();
     let address = tls_echo(&tls).await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = handshake(&tls, "good.test", world.dial(address).await).await.unwrap();
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = handshake(&tls, "good.test", fixture.dial(address).await).await.unwrap();
     let sent: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
     let (mut reading, mut writing) = tokio::io::split(&mut client);
     let mut came = vec![0; sent.len()];
@@ -98,115 +98,115 @@ async fn an_allowed_name_is_led_to_its_address_unopened() {
     assert!(came == sent);
     client.shutdown().await.unwrap();
     assert_eq!(client.read(&mut came).await.unwrap(), 0, "it ends with a goodbye");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn other_names_are_reset_and_told() {
-    let mut world = World::new(&["good.test", "*.below.test"]).await;
+    let mut fixture = Fixture::new(&["good.test", "*.below.test"]).await;
     let tls = tls();
     let address = tls_echo(&tls).await;
     for name in ["good.test", "evil.test", "below.test"] {
-        world.name(name, &[*address.ip()]);
+        fixture.name(name, &[*address.ip()]);
     }
-    world.learn("good.test", *address.ip());
+    fixture.learn("good.test", *address.ip());
     for name in ["evil.test", "below.test", "x.good.test", "good.test.evil.test"] {
-        let mut client = world.dial(address).await;
+        let mut client = fixture.dial(address).await;
         client.write_all(&hello(name)).await.unwrap();
         assert_eq!(reset(&mut client).await, b"", "{name}");
-        assert_eq!(world.refusal().await, (Reason::NotAllowed, Some(name.to_owned())));
+        assert_eq!(fixture.refusal().await, (Reason::NotAllowed, Some(name.to_owned())));
     }
 }
 
 #[tokio::test]
 async fn an_allowed_name_opens_no_address_of_others() {
-    let mut world = World::new(&["good.test", "also.test"]).await;
+    let mut fixture = Fixture::new(&["good.test", "also.test"]).await;
     let (tls, good, also) = (tls(), echo_server().await, echo_server().await);
     let evil = tls_echo(&tls).await;
-    world.name("good.test", &[*good.ip()]);
+    fixture.name("good.test", &[*good.ip()]);
     // Known by another allowed name is not known by this one.
-    world.learn("also.test", *also.ip());
+    fixture.learn("also.test", *also.ip());
     for address in [evil, also] {
-        let mut client = world.dial(address).await;
+        let mut client = fixture.dial(address).await;
         client.write_all(&hello("good.test")).await.unwrap();
         assert_eq!(reset(&mut client).await, b"");
-        assert_eq!(world.refusal().await, (Reason::WrongAddress, Some("good.test".into())));
+        assert_eq!(fixture.refusal().await, (Reason::WrongAddress, Some("good.test".into())));
     }
 }
 
 #[tokio::test]
 async fn without_a_name_nothing_passes() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = echo_server().await;
-    world.learn("good.test", *address.ip());
+    fixture.learn("good.test", *address.ip());
     // rustls sends no name where it was given an address.
     let hello = hello("192.0.2.1");
     for port in [address.port(), 443] {
-        let mut client = world.dial(SocketAddrV4::new(*address.ip(), port)).await;
+        let mut client = fixture.dial(SocketAddrV4::new(*address.ip(), port)).await;
         client.write_all(&hello).await.unwrap();
         assert_eq!(reset(&mut client).await, b"");
-        assert_eq!(world.refusal().await, (Reason::NoName, None));
+        assert_eq!(fixture.refusal().await, (Reason::NoName, None));
     }
 }
 
 #[tokio::test]
 async fn a_hello_in_single_bytes_and_single_byte_records_passes() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = echo_server().await;
-    world.name("good.test", &[*address.ip()]);
+    fixture.name("good.test", &[*address.ip()]);
     let hello = hello("good.test");
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     for byte in &hello {
         client.write_all(&[*byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
     assert_eq!(take(&mut client, hello.len()).await, hello);
     let records: Vec<u8> = hello[5..].iter().flat_map(|byte| [22, 3, 1, 0, 1, *byte]).collect();
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     for chunk in records.chunks(7) {
         client.write_all(chunk).await.unwrap();
     }
     assert_eq!(take(&mut client, records.len()).await, records);
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
 async fn a_slow_hello_passes_and_one_that_is_too_slow_does_not() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = echo_server().await;
-    world.name("good.test", &[*address.ip()]);
+    fixture.name("good.test", &[*address.ip()]);
     let hello = hello("good.test");
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     for part in hello.chunks(hello.len() / 4 + 1) {
         client.write_all(part).await.unwrap();
         sleep(Duration::from_millis(400)).await;
     }
     assert_eq!(take(&mut client, hello.len()).await, hello);
-    let mut client = world.dial(address).await;
+    let mut client = fixture.dial(address).await;
     client.write_all(&hello[..50]).await.unwrap();
     let start = Instant::now();
     reset(&mut client).await;
     assert!((5..15).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    assert_eq!(world.refusal().await, (Reason::Malformed, None));
+    assert_eq!(fixture.refusal().await, (Reason::Malformed, None));
 }
 
 #[tokio::test]
 async fn an_answer_that_has_changed_leads_to_the_new_address() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let tls = tls();
     let new = tls_echo(&tls).await;
     let old = server_address();
     // Told long ago; it counts no more, and the client goes by it all the same.
     let past = Instant::now() - Duration::from_secs(1000);
-    world.guest.learn("good.test", &[old], Duration::from_secs(60), past);
-    world.name("good.test", &[*new.ip()]);
-    let to_old = world.dial(SocketAddrV4::new(old, new.port())).await;
+    fixture.guest.learn("good.test", &[old], Duration::from_secs(60), past);
+    fixture.name("good.test", &[*new.ip()]);
+    let to_old = fixture.dial(SocketAddrV4::new(old, new.port())).await;
     let mut client = handshake(&tls, "good.test", to_old).await.unwrap();
     client.write_all(b"hi").await.unwrap();
     let mut came = [0; 2];
     client.read_exact(&mut came).await.unwrap();
     assert_eq!(&came, b"hi");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 /// Settings of a server that can use no key of a client's first hello, and asks for another.
@@ -237,18 +237,18 @@ fn asking_again() -> Tls {
 
 #[tokio::test]
 async fn a_handshake_of_two_hellos_passes() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let tls = asking_again();
     let address = tls_echo(&tls).await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = handshake(&tls, "good.test", world.dial(address).await).await.unwrap();
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = handshake(&tls, "good.test", fixture.dial(address).await).await.unwrap();
     let kind = client.get_ref().1.handshake_kind();
     assert_eq!(kind, Some(rustls::HandshakeKind::FullWithHelloRetryRequest));
     client.write_all(b"hi").await.unwrap();
     let mut came = [0; 2];
     client.read_exact(&mut came).await.unwrap();
     assert_eq!(&came, b"hi");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 /// OpenSSL goes by the name in the second.
@@ -259,7 +259,7 @@ async fn a_second_hello_for_another_name_reaches_nobody() {
     // What a server asks for is known beforehand, so the second may well come before it asked.
     for waits in [true, false] {
         for (second, name) in [(evil, Some("evil.test".to_owned())), (unnamed, None), (good, None)] {
-            let mut world = World::new(&["good.test"]).await;
+            let mut fixture = Fixture::new(&["good.test"]).await;
             let (out, mut seen) = tokio::sync::mpsc::unbounded_channel();
             let first_bytes = good.len();
             let address = server(move |mut stream| {
@@ -279,8 +279,8 @@ async fn a_second_hello_for_another_name_reaches_nobody() {
                 }
             })
             .await;
-            world.name("good.test", &[*address.ip()]);
-            let mut client = world.dial(address).await;
+            fixture.name("good.test", &[*address.ip()]);
+            let mut client = fixture.dial(address).await;
             let change = [0x14, 3, 3, 0, 1, 1];
             if waits {
                 client.write_all(good).await.unwrap();
@@ -291,9 +291,9 @@ async fn a_second_hello_for_another_name_reaches_nobody() {
             }
             if second == good {
                 assert_eq!(seen.recv().await.unwrap(), [&change[..], good].concat());
-                world.no_refusal();
+                fixture.no_refusal();
             } else {
-                assert_eq!(world.refusal().await, (Reason::NameChanged, name));
+                assert_eq!(fixture.refusal().await, (Reason::NameChanged, name));
                 sleep(Duration::from_millis(50)).await;
                 assert!(seen.try_recv().is_err(), "something of it came");
             }
@@ -312,17 +312,17 @@ fn asks_again() -> Vec<u8> {
 
 #[tokio::test]
 async fn the_faults_of_others_are_not_told_as_refusals() {
-    let mut world = World::new(&["good.test", "lost.test"]).await;
+    let mut fixture = Fixture::new(&["good.test", "lost.test"]).await;
     // Nobody listens there.
     let address = SocketAddrV4::new(server_address(), 4433);
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     client.write_all(&hello("good.test")).await.unwrap();
     assert_eq!(reset(&mut client).await, b"");
-    world.no_refusal();
-    world.broken_name("lost.test", Failure::Upstream("it is down".into()));
-    let mut client = world.dial(address).await;
+    fixture.no_refusal();
+    fixture.broken_name("lost.test", Failure::Upstream("it is down".into()));
+    let mut client = fixture.dial(address).await;
     client.write_all(&hello("lost.test")).await.unwrap();
     assert_eq!(reset(&mut client).await, b"");
-    assert_eq!(world.refusal().await, (Reason::Unresolved, Some("lost.test".into())));
+    assert_eq!(fixture.refusal().await, (Reason::Unresolved, Some("lost.test".into())));
 }

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
+use crate::fixture::{Fixture, read_to_end, reset, server, take};
 use crate::load::{many, resident_bytes};
-use crate::world::{World, read_to_end, reset, server, take};
 
 const ASK: &[u8] = b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -47,10 +47,10 @@ async fn ask(client: &mut TcpStream) {
 
 #[tokio::test]
 async fn requests_that_come_late_in_pieces_or_together_are_answered_on_the_same_connection() {
-    let mut world = World::new(&["good.test"]).await;
+    let mut fixture = Fixture::new(&["good.test"]).await;
     let address = answering(usize::MAX, |_| async {}).await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     ask(&mut client).await;
     sleep(A_WHILE).await;
     ask(&mut client).await;
@@ -66,10 +66,10 @@ async fn requests_that_come_late_in_pieces_or_together_are_answered_on_the_same_
     sleep(A_WHILE).await;
     client.write_all(&[rest, ASK, ASK].concat()).await.unwrap();
     assert_eq!(take(&mut client, 3 * OK.len()).await, OK.repeat(3));
-    assert_eq!(world.guest.connections(), 1);
+    assert_eq!(fixture.guest.connections(), 1);
     client.shutdown().await.unwrap();
     assert_eq!(read_to_end(&mut client).await, b"");
-    world.no_refusal();
+    fixture.no_refusal();
 }
 
 #[tokio::test]
@@ -79,51 +79,51 @@ async fn what_comes_after_a_rest_is_judged_as_what_came_first() {
         ("GET / HTTP/1.1\r\nHost: good.test\r\nHost: evil.test\r\n\r\n", Reason::Malformed, None),
         ("CONNECT evil.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n", Reason::Malformed, None),
     ] {
-        let mut world = World::new(&["good.test"]).await;
+        let mut fixture = Fixture::new(&["good.test"]).await;
         let address = answering(usize::MAX, |_| async {}).await;
-        world.name("good.test", &[*address.ip()]);
-        let mut client = world.dial(address).await;
+        fixture.name("good.test", &[*address.ip()]);
+        let mut client = fixture.dial(address).await;
         ask(&mut client).await;
         sleep(A_WHILE).await;
         client.write_all(late.as_bytes()).await.unwrap();
         assert_eq!(reset(&mut client).await, b"", "{late}");
-        assert_eq!(world.refusal().await, (reason, name), "{late}");
+        assert_eq!(fixture.refusal().await, (reason, name), "{late}");
     }
 }
 
 #[tokio::test]
 async fn a_resting_connection_is_cut_and_ended_like_any_other() {
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = answering(usize::MAX, |_| async {}).await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     ask(&mut client).await;
     sleep(A_WHILE).await;
-    world.parts.guests.admit(&world.guest.id, world.guest.address, &crate::world::policy(&[]));
+    fixture.parts.registry.admit(&fixture.guest.id, fixture.guest.address, &crate::fixture::policy(&[]));
     reset(&mut client).await;
 
     // A server that closes, at once or later.
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = answering(1, |stream| async move {
         sleep(A_WHILE).await;
         drop(stream);
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     ask(&mut client).await;
     assert_eq!(read_to_end(&mut client).await, b"");
 
     // One that says what nobody asked for: that is not led to the client as an answer to its next request.
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = answering(1, |mut stream| async move {
         sleep(A_WHILE).await;
         let _ = stream.write_all(OK).await;
         let _ = stream.read(&mut [0; 64]).await;
     })
     .await;
-    world.name("good.test", &[*address.ip()]);
-    let mut client = world.dial(address).await;
+    fixture.name("good.test", &[*address.ip()]);
+    let mut client = fixture.dial(address).await;
     ask(&mut client).await;
     assert_eq!(read_to_end(&mut client).await, b"");
 }
@@ -151,13 +151,13 @@ async fn hold_resting_connections() {
     // A sandbox may have few more that are read as HTTP.
     const COUNT: usize = 1000;
     assert!(many() >= COUNT, "too few descriptors");
-    let world = World::new(&["good.test"]).await;
+    let fixture = Fixture::new(&["good.test"]).await;
     let address = answering(usize::MAX, |_| async {}).await;
-    world.name("good.test", &[*address.ip()]);
+    fixture.name("good.test", &[*address.ip()]);
     let before = resident_bytes();
     let mut open = Vec::new();
     for _ in 0..COUNT {
-        let mut client = world.dial(address).await;
+        let mut client = fixture.dial(address).await;
         ask(&mut client).await;
         open.push(client);
     }

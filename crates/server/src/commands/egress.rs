@@ -1,4 +1,4 @@
-//! `sandboxd egress`: what a sandbox may reach, also while a server runs.
+//! `sandboxd egress`: explains what a sandbox may reach. Works while a server runs.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::config::{Config, NetworkKind};
 use crate::explain::{Explanation, Host, Known, Target, explain, wants_addresses};
 
 const REFUSED: u8 = 1;
-/// As for a command line that is not understood.
+/// The exit code of a command line that is not understood.
 const UNKNOWN: u8 = 2;
 
 pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
@@ -24,15 +24,15 @@ pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
     store.close().await;
     let Some(record) = record?.filter(|record| record.state != SandboxState::Terminated) else {
         eprintln!(
-            "sandboxd: there is no sandbox {}; it may be over, or another data_dir's",
+            "sandboxd: no sandbox {} in this data_dir; it may have been terminated",
             shown(asked.id.as_str())
         );
         return Ok(ExitCode::from(UNKNOWN));
     };
     if config.egress.network == NetworkKind::None {
-        bail!("egress.network is \"none\": sandboxes of this server reach nothing");
+        bail!("egress.network is \"none\": sandboxes of this server have no network");
     }
-    let known = find_out(config, &record, &asked.target).await?;
+    let known = look_up(config, &record, &asked.target).await?;
     let told = explain(&record.config.network.egress, &asked.target, &known);
     if asked.json {
         println!("{}", serde_json::to_string_pretty(&as_json(&asked, &told))?);
@@ -42,8 +42,8 @@ pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
     Ok(if told.passes { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
 }
 
-/// As the server would find it out.
-async fn find_out(config: &Config, record: &SandboxRecord, target: &Target) -> Result<Known> {
+/// Looks up what the verdict depends on, as the server would.
+async fn look_up(config: &Config, record: &SandboxRecord, target: &Target) -> Result<Known> {
     let settings = network::settings(config, &server_scope(config))?;
     Ok(match &target.host {
         Host::Name(name) if wants_addresses(&record.config.network.egress, target) => {

@@ -6,11 +6,11 @@ const TWO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const MEMORY: u64 = 16 << 30;
 
 /// As many as there can be of a kind.
-fn taken(bounds: &Arc<Bounds>, guest: Ipv4Addr, kind: Http) -> Vec<Place> {
+fn taken(bounds: &Arc<Bounds>, guest: Ipv4Addr, kind: Http) -> Vec<Permit> {
     let next = || {
-        let mut place = bounds.take(guest)?;
-        place.decided();
-        place.read_as_http(kind).then_some(place)
+        let mut permit = bounds.take(guest)?;
+        permit.decided();
+        permit.read_as_http(kind).then_some(permit)
     };
     std::iter::from_fn(next).collect()
 }
@@ -18,14 +18,14 @@ fn taken(bounds: &Arc<Bounds>, guest: Ipv4Addr, kind: Http) -> Vec<Place> {
 #[test]
 fn undecided_ones_are_few_and_make_place_when_decided() {
     let bounds = Bounds::new(100_000, MEMORY);
-    let mut places: Vec<Place> = (0..UNDECIDED_MAX).map(|_| bounds.take(ONE).unwrap()).collect();
+    let mut places: Vec<Permit> = (0..UNDECIDED_MAX).map(|_| bounds.take(ONE).unwrap()).collect();
     assert!(bounds.take(ONE).is_none());
     assert!(bounds.take(TWO).is_some(), "another sandbox is not touched");
     places[0].decided();
     places[0].decided();
     let more = bounds.take(ONE).unwrap();
     assert!(bounds.take(ONE).is_none());
-    assert!(!places[0].undecided(), "there is no place to be undecided again");
+    assert!(!places[0].undecided(), "there is no permit to be undecided again");
     drop(more);
     assert!(places[0].undecided());
     drop(places);
@@ -36,17 +36,17 @@ fn undecided_ones_are_few_and_make_place_when_decided() {
 fn one_sandbox_cannot_take_all_places() {
     let bounds = Bounds::new(1000, MEMORY);
     let mut places = Vec::new();
-    while let Some(mut place) = bounds.take(ONE) {
-        place.decided();
-        places.push(place);
+    while let Some(mut permit) = bounds.take(ONE) {
+        permit.decided();
+        places.push(permit);
     }
     assert_eq!(places.len(), 800);
     assert!(bounds.take(TWO).is_some());
     let bounds = Bounds::new(100_000, MEMORY);
     let open = std::iter::from_fn(|| {
-        bounds.take(ONE).inspect(|_| ()).map(|mut place| {
-            place.decided();
-            place
+        bounds.take(ONE).inspect(|_| ()).map(|mut permit| {
+            permit.decided();
+            permit
         })
     });
     assert_eq!(open.take(10_000).collect::<Vec<_>>().len(), OPEN_MAX);
@@ -76,7 +76,7 @@ fn all_together_hold_no_more_than_their_part_of_the_memory() {
     let bounds = Bounds::new(100_000, 20 * HTTP2_BYTES);
     let greedy = taken(&bounds, ONE, Http::Two);
     assert_eq!(greedy.len(), 16, "one leaves a share to others");
-    let others: Vec<Place> =
+    let others: Vec<Permit> =
         (3..100).flat_map(|last| taken(&bounds, Ipv4Addr::new(192, 0, 2, last), Http::Two)).collect();
     assert_eq!(others.len(), 4);
     assert!(taken(&bounds, TWO, Http::Two).is_empty(), "there is no more");

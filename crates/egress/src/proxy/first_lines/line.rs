@@ -1,4 +1,4 @@
-//! One line that could be a request or a header, byte by byte. Pure.
+//! Examines one line that could be a request or a header, byte by byte. Pure.
 
 use super::is_token;
 
@@ -6,42 +6,42 @@ const VERSIONS: [&[u8]; 3] = [b"http/", b"rtsp/", b"ice/"];
 const GET: &[u8] = b"get";
 const HOST: &[u8] = b"host";
 
-/// What a byte makes of its line.
+/// The state of the line after a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     More,
-    /// Some server could take the line for a request.
+    /// Some server could accept the line as a request.
     Request,
     /// The name of a header has ended.
     Header,
-    /// The same, of `Host`.
+    /// The name `Host` has ended.
     Host,
-    /// The line has ended, and is no request by itself.
+    /// The line has ended and is no request by itself.
     Whole,
 }
 
-/// As much of a line as has to be known.
+/// The state of a line.
 #[derive(Debug, Clone, Copy)]
 pub struct Line {
     words: u32,
-    /// Of the last word, whether or not it has ended.
+    /// About the last word, whether or not it has ended.
     word_bytes: usize,
     in_word: bool,
-    /// So much of the last word, from its beginning, is as in each of [`VERSIONS`].
+    /// For each of [`VERSIONS`], the length of the prefix that the last word shares with it.
     versions: [usize; VERSIONS.len()],
-    /// What follows that are digits and dots: a log's line may end in a version and a quote.
+    /// After that prefix follow digits and dots: a line of a log can end in a version and a quote.
     is_version: bool,
-    /// So much of the first word is as in [`GET`].
+    /// The length of the prefix that the first word shares with [`GET`].
     get: usize,
-    /// The same of [`HOST`].
+    /// The same for [`HOST`].
     host: usize,
     first_word_bytes: usize,
-    /// The first word is one that can be a method by the standard, and ends as some server lets one end.
+    /// The first word can be a method by the standard, and ends in a way that some server accepts.
     has_method: bool,
-    /// There are bytes in it that no client puts into a request.
+    /// The line contains bytes that no client puts into a request.
     is_odd: bool,
     has_blank: bool,
-    /// What the second word begins with.
+    /// The first bytes of the second word.
     target: Option<u8>,
 }
 
@@ -65,7 +65,7 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Goes on with the next byte.
+    /// Examines the next byte.
     pub fn read(&mut self, byte: u8) -> Part {
         match byte {
             b'!'..=b'~' => self.letter(byte),
@@ -73,13 +73,13 @@ impl Line {
         }
     }
 
-    /// Of a whole line: a request without a version. Of Python's servers it has to be a `GET`, of whatever; Node's take any
-    /// method, but only targets that `sniff` knows and this.
+    /// Whether a complete line is a request without a version. Python's servers accept only `GET`, with any target; Node's
+    /// accept any method, but only targets that `sniff` identifies and this.
     pub fn is_bare(&self) -> bool {
         self.words > 1 && (self.is_get() || self.target == Some(b'*'))
     }
 
-    /// There is something between words, or before or behind them.
+    /// There is a separator between words, or before or behind them.
     pub fn has_blank(&self) -> bool {
         self.has_blank
     }
@@ -93,7 +93,7 @@ impl Line {
         let at = self.word_bytes;
         let continues =
             |known: &[u8], so_far: usize| so_far == at && known.get(at) == Some(&byte.to_ascii_lowercase());
-        // A blank before it is an error to most, and to some not.
+        // Most servers refuse a blank before it, some accept it.
         let ends_name = byte == b':' && (self.words == 1 && at > 0 || self.words == 2 && at == 0);
         let is_host = self.host == HOST.len() && self.first_word_bytes == HOST.len();
         for (so_far, known) in self.versions.iter_mut().zip(VERSIONS) {
@@ -113,7 +113,7 @@ impl Line {
         match ends_name {
             true if is_host => Part::Host,
             true => Part::Header,
-            // Some servers let more follow their version, as long as what came before it is sound.
+            // Some servers accept more data behind the version, if the line before it is valid.
             false if self.words > 1 && self.has_method && self.ends_with_version() => Part::Request,
             false => Part::More,
         }
@@ -121,7 +121,7 @@ impl Line {
 
     fn gap(&mut self, byte: u8) -> Part {
         if self.words < 2 && self.in_word | !is_blank(byte) {
-            // Of the first word, or before it.
+            // Inside or before the first word.
             self.has_method &= is_blank(byte);
         }
         self.in_word = false;
@@ -134,7 +134,7 @@ impl Line {
         let is_whole = byte == b'\n' && (self.words > 0 || !self.has_method);
         let has_target = self.target == Some(b'/');
         match is_whole {
-            // Without a version there is no other method than this.
+            // Without a version, this is the only method.
             true if self.has_method && self.is_get() && (has_target || self.is_odd) => Part::Request,
             true => Part::Whole,
             false => Part::More,
@@ -155,7 +155,7 @@ impl Line {
     }
 }
 
-/// What one server or another takes for a blank, the last two in Latin-1.
+/// The bytes that some server accepts as a blank, the last two in Latin-1.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b'\t'..=b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0)
 }

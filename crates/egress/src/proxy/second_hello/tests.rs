@@ -19,19 +19,19 @@ fn a_server_that_asks_again_is_known_by_its_random_bytes() {
     let asking = asking();
     let warning = [0x15, 3, 3, 0, 2, 1, 0x70];
     for length in 0..43 {
-        assert_eq!(asks_again(&asking[..length]), None, "{length}");
-        assert_eq!(asks_again(&[&warning[..], &asking[..length]].concat()), None, "{length}");
+        assert_eq!(asks_for_second(&asking[..length]), None, "{length}");
+        assert_eq!(asks_for_second(&[&warning[..], &asking[..length]].concat()), None, "{length}");
     }
-    assert_eq!(asks_again(&asking[..43]), Some(true));
-    assert_eq!(asks_again(&[&warning[..], &warning, &asking].concat()), Some(true));
+    assert_eq!(asks_for_second(&asking[..43]), Some(true));
+    assert_eq!(asks_for_second(&[&warning[..], &warning, &asking].concat()), Some(true));
     let mut other = asking;
     other[42] ^= 1;
-    assert_eq!(asks_again(&other), Some(false));
+    assert_eq!(asks_for_second(&other), Some(false));
     other[12] ^= 1;
-    assert_eq!(asks_again(&other[..13]), Some(false), "no more than has to be is waited for");
-    assert_eq!(asks_again(&[0x15, 3, 3, 0, 2, 2, 0x28]), Some(false), "it gave up");
-    assert_eq!(asks_again(b"HTTP/1.1 400 Bad Request\r\n"), Some(false));
-    assert_eq!(asks_again(b"H"), Some(false));
+    assert_eq!(asks_for_second(&other[..13]), Some(false), "no more than has to be is waited for");
+    assert_eq!(asks_for_second(&[0x15, 3, 3, 0, 2, 2, 0x28]), Some(false), "it gave up");
+    assert_eq!(asks_for_second(b"HTTP/1.1 400 Bad Request\r\n"), Some(false));
+    assert_eq!(asks_for_second(b"H"), Some(false));
 }
 
 #[test]

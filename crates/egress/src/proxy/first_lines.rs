@@ -1,49 +1,51 @@
-//! The first lines of what is neither TLS nor HTTP, watched until they cannot become a request any more. Pure.
+//! Examines the first lines of a connection that is neither TLS nor HTTP, until they cannot become a request any more.
+//! Pure.
 //!
-//! Some servers read more as a request than any client sends: they take control bytes for blanks, or any word for a method. To
-//! hold back whatever might be such a thing would break what has no lines at all (databases, LDAP, git). So it is led on at
-//! once and watched while it is: a server has no request before it has the end of a line, and what would end one is kept from it.
-//! A server that speaks is past that, since one of HTTP has nothing to say yet.
+//! Some servers accept more as a request than any client sends: control bytes as blanks, or any word as a method. Holding
+//! back all such data would break protocols without lines (databases, LDAP, git). The data is therefore forwarded at once
+//! and examined meanwhile: a server has no request before the end of a line, and the byte that would end one is withheld.
+//! The check ends when the server sends something, because an HTTP server sends nothing before a request.
 //!
-//! A line without a version is as well one of Redis (`GET key`, `KEYS *`) as a request (Python's, Node's). Only what follows
-//! tells, and only that does harm: the name of a host, a header that keeps the connection open, or another request.
+//! A line without a version can be a command of Redis (`GET key`, `KEYS *`) or a request (Python's, Node's). Only what
+//! follows tells them apart, and only that is harmful: a host name, a header that keeps the connection open, or another
+//! request.
 
 mod line;
 
 use line::{Line, Part};
 
-/// Past this no server waits for the end of a line.
+/// No server waits longer for the end of a line.
 const BYTES_MAX: usize = 2 << 20;
 
-/// What the lines have come to.
+/// The state of the examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// They can still become a request.
+    /// The lines can still become a request.
     SoFar,
-    /// They have not become one.
+    /// They cannot.
     Over,
-    /// Some server could take them for one.
+    /// Some server could accept them as a request.
     Request,
 }
 
-/// What the first line was, once it has ended.
+/// The kind of the first line, once it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behind {
     Nothing,
-    /// What common servers take for a request from before there were versions, and what follows for its headers.
+    /// A request without a version (HTTP/0.9) to common servers; they would parse what follows as headers.
     Bare,
-    /// What could be a request only to a server that looks at nothing but blanks (uWSGI). It would still go by a `Host`.
+    /// A request only to a server that looks at nothing but blanks (uWSGI). It would still use a `Host`.
     Words,
 }
 
-/// As much of the lines as has to be known.
+/// The state of the first lines.
 #[derive(Debug, Clone, Copy)]
 pub struct FirstLine {
     seen: Seen,
     bytes: usize,
     line: Line,
     behind: Behind,
-    /// Since the last newline.
+    /// Bytes since the last newline.
     line_bytes: usize,
     last: u8,
 }
@@ -56,7 +58,7 @@ impl Default for FirstLine {
 }
 
 impl FirstLine {
-    /// Goes on with what follows.
+    /// Examines further bytes.
     pub fn read(&mut self, bytes: &[u8]) -> Seen {
         for byte in bytes {
             if self.seen != Seen::SoFar {
@@ -93,13 +95,13 @@ impl FirstLine {
         match self.line.read(byte) {
             Part::Host => return Seen::Request,
             Part::Header | Part::Request if is_bare => return Seen::Request,
-            // Behind other lines it may be a log of requests.
+            // After other lines this can be a log of requests.
             Part::Header | Part::Request | Part::More | Part::Whole => {}
         }
         let is_empty = self.line_bytes == 0 || self.line_bytes == 1 && self.last == b'\r';
         self.last = byte;
         self.line_bytes += 1;
-        // Some let a header end like this already.
+        // Some servers accept this as the end of a header.
         if matches!(byte, b'\r' | b'\n') {
             self.line = Line::default();
         }
@@ -113,7 +115,7 @@ impl FirstLine {
     }
 }
 
-/// Whether a method may have this byte in it.
+/// Whether a method may contain this byte.
 pub fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,5 +1,5 @@
-//! The second hello of a TLS handshake. A server that cannot use what a hello offers asks for another one (RFC 8446, 4.1.4), in
-//! the clear, and some servers go by the name in that one. Pure.
+//! The second ClientHello of a TLS handshake. A server that does not accept the first one asks for another (RFC 8446,
+//! 4.1.4), unencrypted, and some servers use the server name in that one. Pure.
 
 use super::hello::{Hello, hello};
 
@@ -7,8 +7,8 @@ const RECORD_HEAD: usize = 5;
 const HANDSHAKE: u8 = 0x16;
 const WARNING: [u8; 7] = [0x15, 3, 0, 0, 2, 1, 0];
 const FATAL: [u8; 3] = [0, 2, 2];
-/// What begins an answer that asks again: a record, a ServerHello, its version, and for its random bytes the hash of
-/// "HelloRetryRequest". `None` stands for any byte.
+/// The first bytes of a HelloRetryRequest: a record, a ServerHello, its version, and as its random the hash of
+/// "HelloRetryRequest". `None` matches any byte.
 const ASKS_AGAIN: [Option<u8>; 11] =
     [Some(HANDSHAKE), Some(3), None, None, None, Some(2), None, None, None, Some(3), Some(3)];
 const RANDOM: [u8; 32] = [
@@ -16,16 +16,16 @@ const RANDOM: [u8; 32] = [
     0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// Whether a server asks for another hello, by the first bytes that it says. `None` if it cannot be told yet.
-pub fn asks_again(mut said: &[u8]) -> Option<bool> {
+/// Whether a server asks for another ClientHello, by its first bytes. `None` if more bytes are needed.
+pub fn asks_for_second(mut said: &[u8]) -> Option<bool> {
     loop {
         if said.len() < WARNING.len() {
-            // Of either.
+            // Both kinds of answer begin like this.
             let is_record = said.first().is_none_or(|kind| matches!(kind, 0x15 | &HANDSHAKE));
             return if is_record { None } else { Some(false) };
         }
         let (begin, rest) = said.split_at(WARNING.len());
-        // About the name, mostly: the hello comes behind it.
+        // A warning, usually about the server name: the ServerHello follows.
         let is_warning = begin[0] == WARNING[0] && begin[1] == WARNING[1] && begin[3..6] == WARNING[3..6];
         if !is_warning {
             break;
@@ -40,21 +40,21 @@ pub fn asks_again(mut said: &[u8]) -> Option<bool> {
     (said.len() >= wanted.count()).then_some(true)
 }
 
-/// What a client sends after it was asked again.
+/// What a client sends after a HelloRetryRequest.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Second {
-    /// So many bytes, at least.
+    /// At least this many bytes are needed.
     NeedMore(usize),
-    /// For the same name as the first.
+    /// A ClientHello for the same name.
     Same,
-    /// For another, or for none.
+    /// A ClientHello for another name, or for none.
     Other(Option<String>),
-    /// None follows: the client gives up.
+    /// No ClientHello: the client gives up.
     Over,
     Malformed,
 }
 
-/// Finds the second hello in what comes after the first, which was for `name`. Data that was sent early may come before it.
+/// Finds the second ClientHello behind the first, which was for `name`. Early data may come before it.
 pub fn second(bytes: &[u8], name: &str) -> Second {
     let mut begin = 0;
     loop {

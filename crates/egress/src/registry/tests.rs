@@ -19,8 +19,8 @@ fn id(text: &str) -> SandboxId {
     text.parse().unwrap()
 }
 
-fn admitted(allow: &[&str]) -> (Guests, Arc<Guest>) {
-    let guests = Guests::default();
+fn admitted(allow: &[&str]) -> (PolicyRegistry, Arc<Guest>) {
+    let guests = PolicyRegistry::default();
     assert!(guests.admit(&id("sb_00000001"), GUEST, &deny(allow)).is_empty());
     let guest = guests.find(GUEST).unwrap();
     (guests, guest)

@@ -1,11 +1,10 @@
-//! The answers that one sandbox was given: by address, by name, until when they count. One that counts no more is kept until
-//! its place is needed.
+//! The DNS answers of one sandbox: address, name, expiry. An expired entry stays until its slot is needed.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-/// Pairs of a name and an address that one sandbox can have learnt at a time.
+/// Name and address pairs of one sandbox.
 const MAX: usize = 4096;
 
 #[derive(Default)]
@@ -15,7 +14,7 @@ pub struct Learnt {
 }
 
 impl Learnt {
-    /// Takes an answer in. There is no place for one more while as many as can be kept still count.
+    /// Adds an answer. Ignores it if the maximum of unexpired entries is reached.
     pub fn add(&mut self, name: &str, addresses: &[Ipv4Addr], until: Instant, now: Instant) {
         if self.pairs + addresses.len() > MAX {
             self.retain(|_, until| until > now);
@@ -43,7 +42,7 @@ impl Learnt {
         names.map(|(name, until)| (name.as_str(), *until))
     }
 
-    /// Forgets names. Answers the addresses that no name has any more.
+    /// Removes names. Returns the addresses that have no name any more.
     pub fn forget(&mut self, which: impl Fn(&str) -> bool) -> Vec<Ipv4Addr> {
         self.retain(|name, _| !which(name))
     }

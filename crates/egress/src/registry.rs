@@ -1,7 +1,9 @@
-//! The book: which sandbox is behind an address, what its policy is, what it has learnt, and what it has open.
+//! The policy registry: for each address, the sandbox that has it, its policy, its learnt addresses and its open
+//! connections.
 //!
-//! A policy changes while connections are being decided and names are being answered. What is entered in a [`Guest`] is
-//! therefore looked at again once it is in: whoever comes first, an entry that the newest policy forbids does not stay.
+//! A policy can change while a connection is being decided or a name is being resolved. Every insertion into a [`Guest`]
+//! therefore checks the current policy again under the lock that a change takes: an entry that the newest policy forbids
+//! does not stay.
 
 mod learnt;
 
@@ -17,56 +19,56 @@ use tokio_util::sync::CancellationToken;
 
 use learnt::Learnt;
 
-/// An answer counts as long as its time to live, and at least so long: clients keep what they were told.
+/// An answer counts for its time to live, and at least this long: clients keep answers.
 const LEAST_TTL: Duration = Duration::from_secs(60);
 const LONGEST_TTL: Duration = Duration::from_secs(3600);
-/// Stands for a name that is not known any more. No name is empty.
+/// Stands for an unknown name. No name is empty.
 const NAMELESS: &str = "";
 
-/// All sandboxes that have a policy, by their address.
+/// All sandboxes with a policy, by address.
 #[derive(Default)]
-pub struct Guests {
+pub struct PolicyRegistry {
     by_address: RwLock<HashMap<Ipv4Addr, Arc<Guest>>>,
 }
 
-/// One sandbox.
+/// The egress state of one sandbox.
 pub struct Guest {
     pub id: SandboxId,
     pub address: Ipv4Addr,
     names: RwLock<Arc<Names>>,
     learnt: Mutex<Learnt>,
-    open: Mutex<Book>,
+    open: Mutex<OpenConnections>,
     next: AtomicU64,
 }
 
-/// What a connection passes by.
+/// Why a connection passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Passing {
-    /// The name that its client gave.
+    /// By the name that the client gave.
     Name(String),
-    /// The address that it goes to, which an allowed name has.
+    /// By its address, which an allowed name has.
     Address(Ipv4Addr),
 }
 
-/// What is open.
+/// The open connections.
 #[derive(Default)]
-struct Book {
+struct OpenConnections {
     open: HashMap<u64, Open>,
-    /// The sandbox is no more: nothing that is entered stays.
+    /// The sandbox is removed: every connection entered from now on is cut.
     gone: bool,
 }
 
 struct Open {
-    /// The names that it passes by: one of them has to be allowed.
+    /// The connection passes as long as one of these names is allowed.
     names: Vec<String>,
     cut: CancellationToken,
 }
 
-/// A connection in its guest's book, for as long as this is held.
+/// A registered connection, until this is dropped.
 pub struct Connection {
     guest: Arc<Guest>,
     number: u64,
-    /// Cancelled when a new policy allows it no more, or the sandbox is gone.
+    /// Cancelled when the policy no longer allows the connection, or when the sandbox is removed.
     pub cut: CancellationToken,
 }
 
@@ -77,17 +79,17 @@ impl Drop for Connection {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each of the books is whole between two statements.
+    // Every change under these locks is complete before it can panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Guests {
+impl PolicyRegistry {
     pub fn find(&self, address: Ipv4Addr) -> Option<Arc<Guest>> {
         self.by_address.read().unwrap_or_else(PoisonError::into_inner).get(&address).cloned()
     }
 
-    /// Puts a policy in force for whoever is behind an address, and cuts what it forbids. Answers the addresses that are not
-    /// to be reached any more.
+    /// Sets the policy of the sandbox at an address and cuts connections that it forbids. Returns the learnt addresses that
+    /// are closed by it.
     pub fn admit(&self, id: &SandboxId, address: Ipv4Addr, policy: &EgressPolicy) -> Vec<Ipv4Addr> {
         let names = Arc::new(Names::new(policy));
         let mut guests = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +102,7 @@ impl Guests {
         before.map(|guest| guest.leave()).unwrap_or_default()
     }
 
-    /// The sandbox behind an address is gone: everything of it is cut.
+    /// Removes the sandbox at an address and cuts all its connections.
     pub fn remove(&self, address: Ipv4Addr) {
         let gone = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(guest) = gone {
@@ -125,17 +127,18 @@ impl Guest {
         Arc::clone(&self.names.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the sandbox has been removed, or another has taken its address.
+    /// Whether the sandbox is removed, or another one has its address.
     pub fn is_gone(&self) -> bool {
         lock(&self.open).gone
     }
 
-    /// An answer that the sandbox was given, or that was found for it. Says for how long its addresses count: not at all if
-    /// the policy has changed meanwhile and passes the name no more, or the sandbox is gone.
+    /// Records the addresses of a name. Returns for how long they count: not at all if the policy no longer passes the
+    /// name, or if the sandbox is gone.
     pub fn learn(&self, name: &str, addresses: &[Ipv4Addr], ttl: Duration, now: Instant) -> Duration {
         let lasting = ttl.clamp(LEAST_TTL, LONGEST_TTL);
         let mut learnt = lock(&self.learnt);
-        // Asked under the lock: a change of policy forgets under it, after the new one is in force.
+        // Checked under the lock: a policy change sets the new policy first and then removes forbidden entries under this
+        // lock.
         if !self.names().passes(name) || self.is_gone() {
             return Duration::ZERO;
         }
@@ -143,49 +146,50 @@ impl Guest {
         lasting
     }
 
-    /// An address that the kernel still lets the sandbox reach from before the daemon's restart. By which name is not known any
-    /// more, so it counts for none, and no longer than the policy stays as it is.
+    /// Records an address that the kernel still has open from before a restart of the daemon. Its name is unknown, so it
+    /// counts until it expires or the policy changes.
     pub fn recall(&self, address: Ipv4Addr, until: Instant) {
         lock(&self.learnt).add(NAMELESS, &[address], until, Instant::now());
     }
 
-    /// Whether a name was answered with an address, and the answer still counts.
+    /// Whether the name was answered with the address and the answer has not expired.
     pub fn has_learnt(&self, name: &str, address: Ipv4Addr, now: Instant) -> bool {
         lock(&self.learnt).until(name, address).is_some_and(|until| until > now)
     }
 
-    /// Whether a name was answered with an address at some time that is not long forgotten: many clients keep an answer for
-    /// longer than they should.
+    /// Whether the name was answered with the address, even if the answer has expired: many clients keep answers for too
+    /// long.
     pub fn was_told(&self, name: &str, address: Ipv4Addr) -> bool {
         lock(&self.learnt).until(name, address).is_some()
     }
 
-    /// Whether an address is one that any allowed name was answered with.
+    /// Whether an unexpired answer for an allowed name had the address.
     pub fn may_reach(&self, address: Ipv4Addr, now: Instant) -> bool {
         let names = self.names();
         let learnt = lock(&self.learnt);
         learnt.names_of(address).any(|(name, until)| until > now && (name == NAMELESS || names.passes(name)))
     }
 
-    /// Enters a connection that is let through. It is cut at once if the policy has changed meanwhile.
+    /// Registers a connection that passes. It is cut at once if the policy has changed and forbids it.
     pub fn enter(self: &Arc<Self>, passing: Passing) -> Connection {
         let cut = CancellationToken::new();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let names = match passing {
             Passing::Name(name) => vec![name],
-            // They are kept with the connection, which may well last longer than the answer.
+            // Kept with the connection, which can outlive the answer.
             Passing::Address(address) => {
                 lock(&self.learnt).names_of(address).map(|(name, _)| name.to_owned()).collect()
             }
         };
-        let mut book = lock(&self.open);
-        // Asked under the lock: a change of policy looks through the book under it, after the new one is in force.
+        let mut entries = lock(&self.open);
+        // Checked under the lock: a policy change sets the new policy first and then goes through the connections under
+        // this lock.
         let is_recalled = names.iter().any(|name| name == NAMELESS);
-        if book.gone || !(is_recalled || still_passes(&self.names(), &names)) {
+        if entries.gone || !(is_recalled || still_passes(&self.names(), &names)) {
             cut.cancel();
         }
-        book.open.insert(number, Open { names, cut: cut.clone() });
-        drop(book);
+        entries.open.insert(number, Open { names, cut: cut.clone() });
+        drop(entries);
         Connection { guest: Arc::clone(self), number, cut }
     }
 
@@ -205,10 +209,10 @@ impl Guest {
     }
 
     fn leave(&self) -> Vec<Ipv4Addr> {
-        let mut book = lock(&self.open);
-        book.gone = true;
-        book.open.values().for_each(|open| open.cut.cancel());
-        drop(book);
+        let mut entries = lock(&self.open);
+        entries.gone = true;
+        entries.open.values().for_each(|open| open.cut.cancel());
+        drop(entries);
         lock(&self.learnt).forget(|_| true)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::{EgressDefault, EgressPolicy, SandboxId};
 use async_trait::async_trait;
 use egress::proxy::Original;
-use egress::{Addresses, Failure, Gate, Guest, Guests, Parts, Reason, Refusal, Refusals, Resolve};
+use egress::{Addresses, Failure, Gate, Guest, Parts, PolicyRegistry, Reason, Refusal, Refusals, Resolve};
 use rules::Ranges;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -64,7 +64,7 @@ impl Resolve for Zone {
     }
 }
 
-pub struct World {
+pub struct Fixture {
     pub parts: Arc<Parts>,
     pub guest: Arc<Guest>,
     refused: mpsc::Receiver<Refusal>,
@@ -74,7 +74,7 @@ pub struct World {
     pub stop: CancellationToken,
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -87,13 +87,13 @@ pub fn policy(allow: &[&str]) -> EgressPolicy {
     }
 }
 
-impl World {
+impl Fixture {
     /// A sandbox that may reach these names.
     pub async fn new(allow: &[&str]) -> Self {
         let (refusals, refused) = Refusals::new();
         let zone = Arc::new(Zone::default());
         let parts = Arc::new(Parts {
-            guests: Arc::new(Guests::default()),
+            registry: Arc::new(PolicyRegistry::default()),
             gate: Arc::new(NoKernel),
             resolver: zone.clone(),
             refusals,
@@ -101,8 +101,8 @@ impl World {
         });
         let id: SandboxId = "sb_0123456789".parse().unwrap();
         let address = fresh(66);
-        parts.guests.admit(&id, address, &policy(allow));
-        let guest = parts.guests.find(address).unwrap();
+        parts.registry.admit(&id, address, &policy(allow));
+        let guest = parts.registry.find(address).unwrap();
         let listener = TcpListener::bind((fresh(66), 0)).await.unwrap();
         let proxy = listener.local_addr().unwrap();
         let wanted: Arc<Mutex<HashMap<SocketAddr, SocketAddrV4>>> = Arc::default();

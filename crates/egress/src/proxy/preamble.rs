@@ -1,4 +1,4 @@
-//! The first bytes of a connection, as they come.
+//! Reads the first bytes of a connection until they identify its protocol.
 
 use std::io;
 use std::time::Duration;
@@ -8,36 +8,36 @@ use tokio::time::{Instant, sleep_until};
 
 use super::sniff::{First, sniff, sniff_ended};
 
-/// In which a client has to have said who it wants to reach.
-pub const HEAD_TIME: Duration = Duration::from_secs(10);
-/// At least so much room for each read.
+/// Time limit for a client to name its host.
+pub const PREAMBLE_TIME: Duration = Duration::from_secs(10);
+/// Minimum buffer of each read.
 const READ_BYTES: usize = 2048;
 
-/// What a client has said so far.
+/// The bytes received so far.
 #[derive(Debug, Default)]
-pub struct Head {
+pub struct Preamble {
     pub bytes: Vec<u8>,
     ended: bool,
-    /// It cannot be told before there are so many bytes.
+    /// The protocol cannot be identified before this many bytes.
     wanted: usize,
 }
 
-/// What reading came to.
+/// The result of reading.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Came {
-    /// It is known what the connection is.
+pub enum Received {
+    /// The protocol is identified.
     First(First),
-    /// The client has said nothing at all yet, and no time is left.
+    /// The client has sent nothing, and the time is over.
     Nothing,
-    /// It has said too little, and no time is left.
+    /// The client has sent too little, and the time is over.
     Late,
-    /// The client went without a word.
+    /// The client closed the connection without sending anything.
     Gone,
 }
 
-impl Head {
-    /// Reads on until it is clear what the connection is. Can be dropped and called again.
-    pub async fn read(&mut self, client: &TcpStream, until: Instant) -> io::Result<Came> {
+impl Preamble {
+    /// Reads until the protocol is identified. Can be dropped and called again.
+    pub async fn read(&mut self, client: &TcpStream, until: Instant) -> io::Result<Received> {
         loop {
             match self.step(client)? {
                 Some(came) => return Ok(came),
@@ -51,7 +51,7 @@ impl Head {
         }
     }
 
-    /// Waits until anything has been said, however long that takes.
+    /// Waits for the first byte, without a time limit.
     pub async fn begin(&mut self, client: &TcpStream) -> io::Result<()> {
         if self.bytes.is_empty() && !self.ended {
             client.readable().await?;
@@ -59,29 +59,29 @@ impl Head {
         Ok(())
     }
 
-    fn too_late(&mut self) -> Came {
+    fn too_late(&mut self) -> Received {
         if !self.bytes.is_empty() {
-            return Came::Late;
+            return Received::Late;
         }
-        // Whoever is silent holds no memory.
+        // A silent connection holds no memory.
         self.bytes = Vec::new();
-        Came::Nothing
+        Received::Nothing
     }
 
-    /// Takes what is there. `None` if that does not tell yet.
-    fn step(&mut self, client: &TcpStream) -> io::Result<Option<Came>> {
+    /// Reads what is available. `None` if it does not identify the protocol.
+    fn step(&mut self, client: &TcpStream) -> io::Result<Option<Received>> {
         loop {
             self.bytes.reserve(READ_BYTES.max(self.wanted.saturating_sub(self.bytes.len())));
             match client.try_read_buf(&mut self.bytes) {
                 Ok(0) => {
                     self.ended = true;
-                    let ended = || Came::First(sniff_ended(&self.bytes));
-                    return Ok(Some(if self.bytes.is_empty() { Came::Gone } else { ended() }));
+                    let ended = || Received::First(sniff_ended(&self.bytes));
+                    return Ok(Some(if self.bytes.is_empty() { Received::Gone } else { ended() }));
                 }
                 Ok(_) if self.bytes.len() < self.wanted => {}
                 Ok(_) => match sniff(&self.bytes) {
                     First::NeedMore(length) => self.wanted = length,
-                    first => return Ok(Some(Came::First(first))),
+                    first => return Ok(Some(Received::First(first))),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),

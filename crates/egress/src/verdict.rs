@@ -1,0 +1,110 @@
+//! The decision whether a sandbox may reach something. Pure.
+//!
+//! The DNS server, the proxy and `sandboxd egress check` all call [`decide`], so they cannot disagree. The kernel decides about
+//! datagrams by the same ports (`rules::UDP_PORTS_CLOSED`) and by the addresses that DNS opened.
+
+use std::net::Ipv4Addr;
+
+use rules::{Names, RESOLVER_PORTS, UDP_PORTS_CLOSED, WEB_PORTS};
+
+use crate::refusals::Reason;
+
+/// What a sandbox does, as far as it is known. Names are in the form of `rules::plain_name`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow<'a> {
+    /// It asks the DNS server for a name.
+    Lookup(&'a str),
+    /// It opened a TCP connection and has sent nothing yet.
+    Opening,
+    /// It sent a ClientHello, with the server name in it.
+    Tls(Option<&'a str>),
+    /// It sent what begins like HTTP: HTTP/1 or the preface of HTTP/2.
+    Http,
+    /// It sent an HTTP request, for this host.
+    Request(&'a str),
+    /// It sent something else on a TCP connection.
+    OtherTcp,
+    /// It sent too little to tell what it is.
+    Silent,
+    /// It sent what begins like TLS or HTTP and is invalid.
+    Malformed,
+    /// It sends a datagram.
+    Udp,
+}
+
+/// Where a flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    pub port: u16,
+    /// Whether the address is closed to every sandbox.
+    pub is_closed: bool,
+    /// Whether the sandbox was given the address for a name that passes, and the answer has not expired.
+    pub is_learnt: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passes to its destination.
+    Pass,
+    /// It passes to its destination unless it turns into an HTTP request.
+    PassUnlessHttp,
+    /// It passes to an address that the daemon finds for this name: see [`connect_address`].
+    PassByName(String),
+    /// Each request is decided as a [`Flow::Request`].
+    ByRequest,
+    /// With the name that the client gave.
+    Refused(Reason, Option<String>),
+}
+
+/// Decides about one flow. `to` is of no meaning for a lookup.
+pub fn decide(policy: &Names, flow: Flow<'_>, to: Destination) -> Verdict {
+    if let Flow::Lookup(name) = flow {
+        return by_name(policy, name);
+    }
+    let refused = |reason| Verdict::Refused(reason, None);
+    if to.is_closed {
+        return refused(Reason::ClosedAddress);
+    }
+    if !policy.is_strict() {
+        return Verdict::Pass;
+    }
+    let is_web = WEB_PORTS.contains(&to.port);
+    match flow {
+        Flow::Udp if UDP_PORTS_CLOSED.contains(&to.port) => refused(Reason::Port),
+        Flow::Udp if to.is_learnt => Verdict::Pass,
+        Flow::Udp => refused(Reason::UnknownAddress),
+        _ if RESOLVER_PORTS.contains(&to.port) => refused(Reason::Port),
+        Flow::Opening => Verdict::Pass,
+        Flow::Lookup(name) | Flow::Request(name) | Flow::Tls(Some(name)) => by_name(policy, name),
+        Flow::Tls(None) => refused(Reason::NoName),
+        Flow::Http => Verdict::ByRequest,
+        Flow::Malformed => refused(Reason::Malformed),
+        Flow::OtherTcp | Flow::Silent if is_web => refused(Reason::NoName),
+        Flow::OtherTcp if to.is_learnt => Verdict::PassUnlessHttp,
+        Flow::OtherTcp | Flow::Silent => refused(Reason::UnknownAddress),
+    }
+}
+
+fn by_name(policy: &Names, name: &str) -> Verdict {
+    match policy.passes(name) {
+        true => Verdict::PassByName(name.to_owned()),
+        false => Verdict::Refused(Reason::NotAllowed, Some(name.to_owned())),
+    }
+}
+
+/// Whether the proxy may wait for the server to speak first. On other ports only TLS and HTTP pass, where the client does.
+pub fn may_server_speak_first(port: u16) -> bool {
+    !WEB_PORTS.contains(&port)
+}
+
+/// The address that a connection by name goes to: the one that the client chose, if the name has it now; otherwise one that the
+/// name has now, if the client was told the address that it chose; otherwise none.
+pub fn connect_address(chosen: Ipv4Addr, was_told: bool, current: &[Ipv4Addr]) -> Result<Ipv4Addr, Reason> {
+    if current.contains(&chosen) {
+        return Ok(chosen);
+    }
+    if was_told { current.first().copied().ok_or(Reason::Unresolved) } else { Err(Reason::WrongAddress) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+use api::{EgressDefault, EgressPolicy};
+
+use super::*;
+
+fn names(default: EgressDefault) -> Names {
+    Names::new(&EgressPolicy { allow: vec!["good.test".into(), "*.below.test".into()], default })
+}
+
+fn to(port: u16, is_learnt: bool) -> Destination {
+    Destination { port, is_closed: false, is_learnt }
+}
+
+#[test]
+fn the_table_of_decisions() {
+    use Reason::{Malformed, NoName, NotAllowed, Port, UnknownAddress};
+    let strict = names(EgressDefault::Deny);
+    let refused = |reason| Verdict::Refused(reason, None);
+    let not = |name: &str| Verdict::Refused(NotAllowed, Some(name.into()));
+    let good = || Verdict::PassByName("good.test".into());
+    for (flow, port, learnt, expected) in [
+        (Flow::Lookup("good.test"), 0, false, good()),
+        (Flow::Lookup("evil.test"), 0, false, not("evil.test")),
+        (Flow::Tls(Some("good.test")), 443, false, good()),
+        (Flow::Tls(Some("good.test")), 5432, false, good()),
+        (Flow::Tls(Some("a.below.test")), 443, false, Verdict::PassByName("a.below.test".into())),
+        // A learnt address opens nothing to another name.
+        (Flow::Tls(Some("evil.test")), 443, true, not("evil.test")),
+        (Flow::Tls(Some("evil.test")), 5432, true, not("evil.test")),
+        (Flow::Tls(Some("below.test")), 443, true, not("below.test")),
+        (Flow::Tls(None), 443, true, refused(NoName)),
+        (Flow::Tls(None), 5432, true, refused(NoName)),
+        (Flow::Http, 80, false, Verdict::ByRequest),
+        (Flow::Http, 9000, true, Verdict::ByRequest),
+        (Flow::Request("good.test"), 80, false, good()),
+        (Flow::Request("evil.test"), 80, true, not("evil.test")),
+        (Flow::Malformed, 80, true, refused(Malformed)),
+        (Flow::OtherTcp, 80, true, refused(NoName)),
+        (Flow::OtherTcp, 443, true, refused(NoName)),
+        (Flow::OtherTcp, 22, true, Verdict::PassUnlessHttp),
+        (Flow::OtherTcp, 22, false, refused(UnknownAddress)),
+        (Flow::Silent, 443, true, refused(NoName)),
+        (Flow::Silent, 22, false, refused(UnknownAddress)),
+        (Flow::Silent, 22, true, refused(UnknownAddress)),
+        (Flow::Opening, 443, false, Verdict::Pass),
+        (Flow::Opening, 53, true, refused(Port)),
+        (Flow::Opening, 853, true, refused(Port)),
+        (Flow::Tls(Some("good.test")), 853, true, refused(Port)),
+        (Flow::Udp, 53, true, refused(Port)),
+        (Flow::Udp, 443, true, refused(Port)),
+        (Flow::Udp, 853, true, refused(Port)),
+        (Flow::Udp, 123, true, Verdict::Pass),
+        (Flow::Udp, 123, false, refused(UnknownAddress)),
+    ] {
+        assert_eq!(decide(&strict, flow, to(port, learnt)), expected, "{flow:?} {port} {learnt}");
+    }
+}
+
+#[test]
+fn an_open_policy_passes_all_but_closed_addresses() {
+    let open = names(EgressDefault::Allow);
+    for flow in [Flow::Opening, Flow::OtherTcp, Flow::Http, Flow::Tls(Some("evil.test")), Flow::Udp] {
+        for port in [22, 53, 80, 443, 853] {
+            assert_eq!(decide(&open, flow, to(port, false)), Verdict::Pass);
+        }
+    }
+    for policy in [open, names(EgressDefault::Deny)] {
+        for flow in [Flow::Opening, Flow::Tls(Some("good.test")), Flow::Http, Flow::Udp] {
+            let closed = Destination { is_closed: true, ..to(53, true) };
+            assert_eq!(decide(&policy, flow, closed), Verdict::Refused(Reason::ClosedAddress, None));
+        }
+    }
+}
+
+#[test]
+fn servers_speak_first_on_other_ports_than_those_of_the_web() {
+    assert!(may_server_speak_first(22) && !may_server_speak_first(80) && !may_server_speak_first(443));
+}
+
+#[test]
+fn a_connection_goes_to_an_address_of_ours_alone() {
+    let [one, two, other] = [1, 2, 9].map(|last| Ipv4Addr::new(192, 0, 2, last));
+    assert_eq!(connect_address(two, false, &[one, two]), Ok(two));
+    assert_eq!(connect_address(other, true, &[one, two]), Ok(one), "it was told so once");
+    assert_eq!(connect_address(other, false, &[one, two]), Err(Reason::WrongAddress));
+}
