@@ -1,4 +1,4 @@
-//! The kernel's table of connections.
+//! Removes entries of the kernel's connection table.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use netlink_packet_netfilter::{
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-/// From this on the kernel looks at the family in a request to remove many.
+/// From this version on, the kernel respects the family in a request to delete many entries.
 const VERSION: u8 = 1;
 const DELETE: u8 = 2;
 const CTA_TUPLE_ORIG: u16 = 1;
@@ -23,7 +23,7 @@ const CTA_FILTER: u16 = 25;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const BY_SOURCE_ADDRESS: u32 = 1;
 
-/// Has the kernel forget all connections that an address opened.
+/// Deletes all connections that an address opened. Blocks.
 pub fn forget(source: Ipv4Addr) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;

@@ -1,4 +1,4 @@
-//! What the engine needs of a network.
+//! The interface of a network for the engine.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,20 +9,20 @@ use async_trait::async_trait;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
     pub id: SandboxId,
-    /// Unique among the living; tells its address and the name of its link.
+    /// Unique among living sandboxes; determines the address and the name of the link.
     pub slot: u32,
 }
 
-/// Bytes since the sandbox's processes were last started.
+/// Traffic since the sandbox's processes were last started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub bytes_out: u64,
     pub bytes_in: u64,
-    /// Connections that the proxy carries now.
+    /// Open connections of the proxy.
     pub connections: u64,
 }
 
-/// What a network could not do.
+/// A step that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}: {reason}")]
 pub struct NetError {
@@ -36,14 +36,15 @@ impl NetError {
     }
 }
 
-/// A network for sandboxes. Every call is safe to repeat. Calls for one sandbox come one at a time.
+/// A network for sandboxes. Every call can be repeated. There is one call at a time for each sandbox.
 #[async_trait]
 pub trait Network: Send + Sync + 'static {
-    /// Brings the host to agree with what lives, and removes whatever belongs to nobody. Called once, before any other call.
+    /// Restores the network of living sandboxes, and removes links and rules of all others. Called once, before any other
+    /// call.
     async fn recover(&self, living: &[(Guest, EgressPolicy)]) -> Result<(), NetError>;
 
-    /// Connects the network namespace of a sandbox that is being started. Nothing passes before `apply`, unless a policy is in
-    /// force from an earlier start. Blocking, on a thread that ends afterwards: it may leave the host's namespace.
+    /// Connects the network namespace of a starting sandbox. Nothing passes before `apply`, unless a policy is in force
+    /// from an earlier start. Blocks, on a thread that ends afterwards: it may leave the host's namespace.
     fn plug(&self, guest: &Guest, namespace: BorrowedFd<'_>) -> Result<(), NetError>;
 
     /// Whether a sandbox has its link to the host.
@@ -62,9 +63,9 @@ pub trait Network: Send + Sync + 'static {
     /// The usage of several sandboxes together. Blocks while the kernel lists its links: not for an async worker.
     fn total_usage(&self, guests: &[Guest]) -> Usage;
 
-    /// Ends what runs here and leaves the host as it is: sandboxes live on.
+    /// Stops DNS, proxy and watchers. The host's state stays: sandboxes live on.
     async fn close(&self);
 
-    /// Removes what all sandboxes shared, where none is left.
+    /// Removes the shared state, if no sandbox is left.
     async fn retire(&self) -> Result<(), NetError>;
 }

@@ -1,4 +1,4 @@
-//! What can be found out about the network without a daemon that runs.
+//! Checks of the host's network that need no running daemon, for `sandboxd doctor` and `sandboxd egress check`.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,7 +17,7 @@ use crate::owner::OwnerThread;
 use crate::settings::{HostSettings, Pool};
 use crate::{forwarding, links, pool, routes};
 
-/// One thing that sandboxes' networks depend on.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     pub name: &'static str,
@@ -33,7 +33,7 @@ pub enum FactState {
     Bad,
 }
 
-/// The closed ranges, with the pool that the daemon chose last.
+/// The closed ranges, with the block that the daemon chose last.
 pub fn ranges(settings: &HostSettings) -> Ranges {
     let pool = match settings.pool {
         Pool::Block(block) => Some(block.trunc()),
@@ -42,12 +42,12 @@ pub fn ranges(settings: &HostSettings) -> Ranges {
     settings.ranges(pool)
 }
 
-/// Whether an address is one of this host's own.
+/// Whether an address is one of this host's own. Blocks.
 pub fn is_host(address: Ipv4Addr) -> io::Result<bool> {
     routes::is_host(&RouteSocket::open()?, address)
 }
 
-/// Finds addresses as the daemon would.
+/// A resolver with the daemon's settings.
 pub fn resolver(settings: &HostSettings) -> Result<Arc<dyn Resolve>, NetError> {
     let fault = |error: io::Error| NetError::new("set up the resolver", error);
     let lookups = RouteSocket::open().and_then(|socket| OwnerThread::spawn("net-lookups", socket));
@@ -74,7 +74,7 @@ impl Gate for ReadOnly {
     }
 }
 
-/// Everything that the network needs, or that is in its way. Changes nothing.
+/// All checks. Changes nothing. Blocks.
 pub fn facts(settings: &HostSettings) -> Vec<Fact> {
     vec![nft(), forwarding_fact(), others(), closed_fact(settings), pool_fact(settings)]
 }
@@ -88,7 +88,7 @@ fn amiss(name: &'static str, state: FactState, message: String, remedy: &str) ->
 }
 
 fn nft() -> Fact {
-    let remedy = "install nftables, and let the daemon have CAP_NET_ADMIN";
+    let remedy = "install nftables, and give the daemon CAP_NET_ADMIN";
     match Command::new("nft").arg("--version").output() {
         Ok(output) if output.status.success() => match rule_set() {
             Ok(_) => good("nft", String::from_utf8_lossy(&output.stdout).trim().to_owned()),
@@ -110,13 +110,14 @@ fn forwarding_fact() -> Fact {
             "ip_forward",
             FactState::Warning,
             "net.ipv4.ip_forward is off; the daemon sets it when it starts".to_owned(),
-            "set it for good: sysctl -w net.ipv4.ip_forward=1, and a file in /etc/sysctl.d",
+            "set it permanently: sysctl -w net.ipv4.ip_forward=1, and a file in /etc/sysctl.d",
         ),
         Err(error) => amiss("ip_forward", FactState::Bad, error.to_string(), "mount /proc"),
     }
 }
 
-/// Rules of others that drop what sandboxes send: a packet has to pass every table, so ours cannot overrule them.
+/// Finds forward chains of other programs that drop by default: a packet has to pass every table, so ours cannot overrule
+/// them.
 fn others() -> Fact {
     let chains = match rule_set() {
         Ok(text) => closing_chains(&text),
@@ -142,7 +143,7 @@ fn rule_set() -> io::Result<String> {
     Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// The base chains, in nft's JSON, that drop what is forwarded unless a rule accepts it.
+/// The base chains, in nft's JSON, that drop forwarded packets by default.
 fn closing_chains(text: &str) -> Vec<String> {
     let whole: Value = serde_json::from_str(text).unwrap_or_default();
     let entries = whole.get("nftables").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -156,14 +157,14 @@ fn closing_chains(text: &str) -> Vec<String> {
     closing.collect()
 }
 
-/// What the operator closed, and what was opened in vain by it.
+/// Lists `egress.closed`, and ranges of `egress.allow_private` that it closes again.
 fn closed_fact(settings: &HostSettings) -> Fact {
     const NAME: &str = "closed";
     let list = |ranges: &[Ipv4Net]| ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if settings.closed.is_empty() {
         return good(
             NAME,
-            "egress.closed is empty; a public address that this host has behind a NAT has to be listed there",
+            "egress.closed is empty; if this host is behind a NAT, list its public address there",
         );
     }
     let is_in_vain = |opened: &&Ipv4Net| settings.closed.iter().any(|closed| closed.contains(*opened));
@@ -175,13 +176,13 @@ fn closed_fact(settings: &HostSettings) -> Fact {
         NAME,
         FactState::Warning,
         format!("egress.closed closes what egress.allow_private opens: {}", list(&in_vain)),
-        "take it out of one of them",
+        "remove it from one of them",
     )
 }
 
 fn pool_fact(settings: &HostSettings) -> Fact {
     let Some(block) = ranges(settings).pool() else {
-        return good("pool", "a free block is chosen when the daemon starts");
+        return good("pool", "the daemon chooses a free block when it starts");
     };
     let found = RouteSocket::open().and_then(|socket| Ok((routes::all(&socket)?, links::all(&socket)?)));
     let (routes, links) = match found {
@@ -218,6 +219,7 @@ mod tests {
                 resolver: egress::Upstreams::System,
                 allow_private: list(opened),
                 closed: list(closed),
+                rate_mbit: 0,
             })
         };
         assert_eq!(fact(&["10.1.0.0/16"], &[]).state, FactState::Good);

@@ -29,8 +29,13 @@ const LIFETIME_MARGIN: Duration = Duration::from_secs(15);
 /// A learnt element with less time left than this may expire before it is compared.
 const EXPIRING: Duration = Duration::from_secs(2);
 
+const BYTES_PER_MBIT: u64 = 125_000;
+/// The burst of a rate limit: what the rate allows in a quarter of a second, and at least a few of TCP's largest packets.
+const BURSTS_PER_SECOND: u64 = 4;
+const BURST_BYTES_MIN: u64 = 512 << 10;
+
 /// The sets with one element per sandbox.
-const SANDBOX_SETS: [Set; 3] = [Set::Guests, Set::Open, Set::Strict];
+const SANDBOX_SETS: [Set; 3] = [Set::PolicyRegistry, Set::Open, Set::Strict];
 /// The sets that are the same for all sandboxes.
 const SHARED_SETS: [Set; 4] = [Set::Closed, Set::Opened, Set::OpenedHere, Set::ClosedByOperator];
 
@@ -52,6 +57,8 @@ pub struct Plan {
     pub gateway: Ipv4Addr,
     pub proxy_port: u16,
     pub ranges: Ranges,
+    /// Of each sandbox, in each direction. 0: unlimited.
+    pub rate_mbit: u32,
 }
 
 pub struct Firewall {
@@ -95,7 +102,7 @@ impl Entry {
             false => Change::Drop(set, key.clone()),
         };
         vec![
-            either(true, Set::Guests),
+            either(true, Set::PolicyRegistry),
             either(self.passes == Passes::Public, Set::Open),
             either(self.passes == Passes::Learnt, Set::Strict),
         ]
@@ -328,13 +335,28 @@ impl Owned for Firewall {
 }
 
 impl Plan {
+    /// Rules that limit what one sandbox sends and receives: packets above the rate are dropped, and TCP slows down.
+    fn rate_rules(&self) -> [String; 2] {
+        if self.rate_mbit == 0 {
+            return [const { String::new() }; 2];
+        }
+        let rate_bytes = u64::from(self.rate_mbit) * BYTES_PER_MBIT;
+        let burst_bytes = (rate_bytes / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
+        let limit = format!("limit rate over {rate_bytes} bytes/second burst {burst_bytes} bytes");
+        let links = self.scope.links();
+        [
+            format!("update @sent {{ ip saddr {limit} }} drop"),
+            format!("oifname \"{links}*\" update @received {{ ip daddr {limit} }} drop"),
+        ]
+    }
+
     fn render(&self) -> String {
         let table = self.scope.table();
         let chains: Vec<&str> = TEMPLATE
             .lines()
             .filter_map(|line| line.trim().strip_prefix("chain ")?.strip_suffix(" {"))
             .collect();
-        // A chain goes only when nothing leads to it, hence in two rounds.
+        // A chain can be deleted when no rule jumps to it any more: all are flushed first.
         let mut forget: String = chains
             .iter()
             .map(|chain| format!("add chain inet {table} {chain}\nflush chain inet {table} {chain}\n"))
@@ -355,6 +377,8 @@ impl Plan {
             format!("add element inet {table} {set} {{ {} }}\n", list.join(", "))
         })
         .collect();
+        let [rate_up, rate_down] = self.rate_rules();
+        let udp_closed = rules::UDP_PORTS_CLOSED.map(|port| port.to_string()).join(", ");
         let pool = self.ranges.pool().map(|pool| pool.to_string()).unwrap_or_default();
         TEMPLATE
             .replace("@ELEMENTS@", &elements)
@@ -365,6 +389,9 @@ impl Plan {
             .replace("@GATEWAY@", &self.gateway.to_string())
             .replace("@PROXY@", &self.proxy_port.to_string())
             .replace("@CONNECTIONS@", &CONNECTIONS_MAX.to_string())
+            .replace("@RATE_UP@", &rate_up)
+            .replace("@RATE_DOWN@", &rate_down)
+            .replace("@UDP_CLOSED@", &udp_closed)
             .replace("@GROUP@", &self.scope.log_group().to_string())
     }
 }

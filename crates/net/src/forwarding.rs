@@ -1,4 +1,4 @@
-//! Whether this host passes packets on. The one setting of the host that is changed, and only where it is off.
+//! IPv4 forwarding of the host. This is the only setting of the host that the daemon changes, and only if it is off.
 
 use std::fs;
 use std::io;
@@ -14,6 +14,6 @@ pub fn enable() -> io::Result<()> {
         return Ok(());
     }
     fs::write(SETTING, "1")?;
-    tracing::info!("net.ipv4.ip_forward was off and is on now: sandboxes reach nothing without");
+    tracing::info!("turned net.ipv4.ip_forward on: sandboxes need it");
     Ok(())
 }

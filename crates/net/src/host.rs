@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
-use egress::{Gate, Guests, Parts, Refusal, Refusals, Resolver};
+use egress::{Gate, Parts, PolicyRegistry, Refusal, Refusals, Resolver};
 use ipnet::Ipv4Net;
 use tokio::sync::mpsc;
 
@@ -58,7 +58,13 @@ impl HostNetwork {
         forwarding::enable().map_err(fault("turn on packet forwarding"))?;
         let ranges = settings.ranges(Some(claim.block.0));
         let gateway = claim.block.gateway();
-        let plan = Plan { scope: claim.scope, gateway, proxy_port: PROXY_PORT, ranges: ranges.clone() };
+        let plan = Plan {
+            scope: claim.scope,
+            gateway,
+            proxy_port: PROXY_PORT,
+            ranges: ranges.clone(),
+            rate_mbit: settings.rate_mbit,
+        };
         let mut firewall = Firewall::new(plan).map_err(fault("open nftables"))?;
         firewall.establish().map_err(fault("load the firewall table"))?;
         let watched = Watched { table: claim.scope.table(), ours: firewall.port_number() };
@@ -67,8 +73,8 @@ impl HostNetwork {
         let resolver = Resolver::new(settings.resolver.clone(), ranges.clone(), Arc::clone(&gate))
             .map_err(fault("set up the resolver"))?;
         let (refusals, told) = Refusals::new();
-        let guests = Arc::new(Guests::default());
-        let parts = Arc::new(Parts { guests, gate, resolver: Arc::new(resolver), refusals, ranges });
+        let registry = Arc::new(PolicyRegistry::default());
+        let parts = Arc::new(Parts { registry, gate, resolver: Arc::new(resolver), refusals, ranges });
         let dns = SocketAddrV4::new(gateway, DNS_PORT);
         let proxy = SocketAddrV4::new(gateway, PROXY_PORT);
         let serving = Serving::listen(dns, proxy, claim.scope, watched)?;
@@ -121,7 +127,7 @@ impl HostNetwork {
 
     async fn put_in_force(&self, guest: &Guest, policy: &EgressPolicy) -> io::Result<()> {
         let (address, link, passes) = (self.address(guest), self.link(guest), passes(policy));
-        let forgotten = self.parts.guests.admit(&guest.id, address, policy);
+        let forgotten = self.parts.registry.admit(&guest.id, address, policy);
         let set = move |firewall: &mut Firewall| firewall.set(address, &link, passes, &forgotten);
         self.kernel.firewall.call("set a policy", set).await
     }
@@ -149,11 +155,11 @@ impl HostNetwork {
             .map(|(guest, policy)| (self.address(guest), self.link(guest), passes(policy)))
             .collect();
         for (guest, policy) in living {
-            self.parts.guests.admit(&guest.id, self.address(guest), policy);
+            self.parts.registry.admit(&guest.id, self.address(guest), policy);
         }
         let reconcile = move |firewall: &mut Firewall| firewall.reconcile(&wanted);
         for (guest, target, until) in self.kernel.firewall.call("restore policies", reconcile).await? {
-            if let Some(guest) = self.parts.guests.find(guest) {
+            if let Some(guest) = self.parts.registry.find(guest) {
                 guest.recall(target, until);
             }
         }
@@ -161,7 +167,8 @@ impl HostNetwork {
     }
 
     fn usage_of(&self, guest: &Guest, link: Option<&Link>) -> Usage {
-        let connections = self.parts.guests.find(self.address(guest)).map_or(0, |guest| guest.connections());
+        let connections =
+            self.parts.registry.find(self.address(guest)).map_or(0, |guest| guest.connections());
         Usage {
             bytes_out: link.map_or(0, |link| link.bytes_received),
             bytes_in: link.map_or(0, |link| link.bytes_sent),
@@ -215,7 +222,7 @@ impl Network for HostNetwork {
 
     async fn unplug(&self, guest: &Guest) -> Result<(), NetError> {
         let (address, link) = (self.address(guest), self.link(guest));
-        self.parts.guests.remove(address);
+        self.parts.registry.remove(address);
         let name = link.clone();
         let remove = move |firewall: &mut Firewall| firewall.remove(address, &name);
         let removed = self.kernel.firewall.call("remove a sandbox", remove).await;

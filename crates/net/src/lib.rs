@@ -1,4 +1,5 @@
-//! The network of sandboxes on this host: addresses, links, the firewall, and what keeps `egress` running on top of them.
+//! The network of sandboxes on this host: addresses, links, the firewall, and the threads that run the DNS server and the
+//! proxy of `egress`.
 
 mod connections;
 mod contract;
@@ -20,7 +21,7 @@ mod settings;
 mod taken;
 
 pub use contract::{Guest, NetError, Network, Usage};
-pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams};
+pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams, verdict};
 pub use facts::{Fact, FactState, facts, is_host, ranges, resolver};
 pub use host::HostNetwork;
 pub use ipnet::Ipv4Net;

@@ -18,7 +18,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{RouteSocket, is_absent};
 
-/// The same on the host's end of every sandbox's link: each is a wire of its own.
+/// The address of the host's end of every link. All links can share it, because each has two ends only.
 pub const HOST_MAC: [u8; 6] = [0x02, 0x73, 0x62, 0, 0, 1];
 
 /// A link as the kernel lists it.
@@ -28,7 +28,7 @@ pub struct Link {
     pub name: String,
     pub alias: Option<String>,
     pub mtu: u32,
-    /// Whether packets leave by it.
+    /// Whether the link has a carrier.
     pub carries: bool,
     pub bytes_received: u64,
     pub bytes_sent: u64,
@@ -78,7 +78,8 @@ fn read(message: RouteNetlinkMessage) -> Option<Link> {
     Some(Link { index, name: name?, alias, mtu, carries, bytes_received: received, bytes_sent: sent })
 }
 
-/// Makes the gateway's link: a bridge that nothing is attached to, which every kernel with containers has. Fails with `AlreadyExists` where there is one of that name.
+/// Creates the gateway's link: a bridge without ports, which every kernel with containers supports. Fails with
+/// `AlreadyExists` if the name is taken.
 pub fn add_gateway(socket: &RouteSocket, name: &str, alias: &str) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -90,7 +91,7 @@ pub fn add_gateway(socket: &RouteSocket, name: &str, alias: &str) -> io::Result<
     socket.change(RouteNetlinkMessage::SetLink(message), 0)
 }
 
-/// Makes both ends of a sandbox's wire at once, the far one in its namespace, so that nothing needs to be moved.
+/// Creates both ends of a veth pair, the far one directly in its namespace.
 pub fn add_wire(socket: &RouteSocket, wire: &Wire<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
     let mut far = LinkMessage::default();
     (far.header.flags, far.header.change_mask) = (LinkFlags::Noarp, LinkFlags::Noarp);
@@ -114,7 +115,7 @@ pub fn add_wire(socket: &RouteSocket, wire: &Wire<'_>, namespace: BorrowedFd<'_>
     socket.change(RouteNetlinkMessage::NewLink(near), NLM_F_CREATE | NLM_F_EXCL)
 }
 
-/// What a wire is to be like.
+/// The parameters of a veth pair.
 pub struct Wire<'a> {
     pub name: &'a str,
     pub far_name: &'a str,
@@ -122,7 +123,7 @@ pub struct Wire<'a> {
     pub mtu: u32,
 }
 
-/// The kernel gives the link no IPv6 address of its own accord.
+/// Turns off automatic IPv6 addresses of a link.
 pub fn without_ipv6_address(socket: &RouteSocket, index: u32) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -132,10 +133,10 @@ pub fn without_ipv6_address(socket: &RouteSocket, index: u32) -> io::Result<()> 
     socket.change(RouteNetlinkMessage::SetLink(message), 0)
 }
 
-/// Of the host's namespace: the link has no IPv6 at all.
+/// Turns off IPv6 on a link of the host's namespace.
 pub fn without_ipv6(name: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
-        // A kernel without IPv6.
+        // The kernel has no IPv6.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
@@ -171,7 +172,7 @@ pub fn remove_exactly(socket: &RouteSocket, index: u32, name: &str) -> io::Resul
     }
 }
 
-/// Gives a link an address, and no network around it.
+/// Adds an address to a link, without a route to a network.
 pub fn set_address(socket: &RouteSocket, index: u32, address: Ipv4Addr) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
@@ -211,7 +212,7 @@ pub fn addresses(socket: &RouteSocket, index: u32) -> io::Result<Vec<Ipv4Addr>> 
     Ok(locals.collect())
 }
 
-/// Says who is at the other end of a link, once and for all: nobody is asked, and nobody can claim to be another.
+/// Adds a permanent neighbour entry for the other end: there is no ARP, so nobody can claim another's address.
 pub fn set_neighbour(socket: &RouteSocket, index: u32, address: Ipv4Addr, mac: [u8; 6]) -> io::Result<()> {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Inet;

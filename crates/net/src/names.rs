@@ -1,8 +1,8 @@
-//! What this daemon's things in the kernel are called. Several daemons can live on one host: each has a scope of its own.
+//! The names of this daemon's objects in the kernel. Several daemons can share a host: each has a scope of its own.
 
 use std::fmt;
 
-/// Sixteen bits that tell the daemons of a host apart.
+/// Sixteen bits that distinguish the daemons of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope(pub u16);
 
@@ -22,22 +22,22 @@ impl Scope {
         format!("sandboxd_{self}")
     }
 
-    /// What the names of all links begin with.
+    /// The prefix of the names of all links.
     pub fn links(self) -> String {
         format!("sb{self}-")
     }
 
-    /// The link that bears the gateway's address.
+    /// The link with the gateway's address.
     pub fn gateway(self) -> String {
         format!("sb{self}-gw")
     }
 
-    /// The host's end of a sandbox's link: 15 bytes at most, as the kernel has it.
+    /// The host's end of a sandbox's link. The kernel allows 15 bytes.
     pub fn link(self, slot: u32) -> String {
         format!("sb{self}-{slot}")
     }
 
-    /// The group that the kernel logs to. 0 is the kernel's own and everybody's.
+    /// The kernel's log group. Group 0 is the kernel's own.
     pub fn log_group(self) -> u16 {
         self.0.max(1)
     }

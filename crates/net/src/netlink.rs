@@ -1,4 +1,4 @@
-//! Questions to the kernel's routing and links, and their answers. Blocking: the kernel answers before `send` returns.
+//! Netlink requests about routes and links. Blocking: the kernel answers before `send` returns.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::owner::Owned;
 
-/// What the kernel packs into one datagram of a dump at most.
+/// Maximum size of a datagram of a dump.
 pub const DATAGRAM_BYTES: usize = 64 * 1024;
 
 /// A socket to the network namespace that it was opened in. Calls block until the kernel has answered. It is not `Sync`: one
@@ -36,17 +36,17 @@ impl RouteSocket {
         Ok(Self { socket: RefCell::new(inner) })
     }
 
-    /// Has something done. `flags` are beside those of every request.
+    /// Requests a change. `flags` are added to those of every request.
     pub fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, flags | NLM_F_ACK).map(drop)
     }
 
-    /// All there is of a kind.
+    /// Requests all objects of a kind.
     pub fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.ask(message, NLM_F_DUMP)
     }
 
-    /// The one answer to a question.
+    /// Requests one object.
     pub fn get(&self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         self.ask(message, 0)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -103,20 +103,20 @@ impl Inner {
     }
 }
 
-/// What the kernel tells of its own accord, one datagram after the other.
+/// Notifications of the kernel, one datagram at a time.
 pub struct News {
     socket: AsyncFd<Socket>,
     buffer: Vec<u8>,
 }
 
 impl News {
-    /// Of a socket that has asked for what it is to be told.
+    /// Takes a socket that has subscribed to notifications.
     pub fn of(socket: Socket) -> io::Result<Self> {
         socket.set_non_blocking(true)?;
         Ok(Self { socket: wakes(socket)?, buffer: Vec::new() })
     }
 
-    /// The next datagram; an error that says that more came than was read. `None` once the socket is of no more use.
+    /// The next datagram; an error means that notifications were lost. `None` if the socket fails.
     pub async fn next(&mut self) -> Option<io::Result<&[u8]>> {
         loop {
             let mut ready = self.socket.readable().await.ok()?;
@@ -128,7 +128,7 @@ impl News {
         }
     }
 
-    /// Takes what is there, unread.
+    /// Discards pending notifications.
     pub fn drain(&mut self) {
         loop {
             self.buffer.clear();
@@ -140,7 +140,7 @@ impl News {
     }
 }
 
-/// Has a socket that does not block wake who waits for it.
+/// Registers a non-blocking socket with the runtime.
 #[expect(unsafe_code, reason = "tokio wants it promised that a descriptor stays open")]
 fn wakes(socket: Socket) -> io::Result<AsyncFd<Socket>> {
     // SAFETY: a `Socket` owns its descriptor, always gives the same, and closes it only when it is dropped, which the `AsyncFd`
@@ -148,7 +148,7 @@ fn wakes(socket: Socket) -> io::Result<AsyncFd<Socket>> {
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
 }
 
-/// Whether something is not there: a link, a route, an address.
+/// Whether an error means that the link, route or address does not exist.
 pub fn is_absent(error: &io::Error) -> bool {
     use rustix::io::Errno;
     [Errno::NODEV, Errno::NOENT, Errno::SRCH, Errno::ADDRNOTAVAIL]
@@ -156,7 +156,7 @@ pub fn is_absent(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Whether something is there already.
+/// Whether an error means that the object exists.
 pub fn is_present(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error())
 }

@@ -1,4 +1,4 @@
-//! No network: sandboxes have their loopback only.
+//! No network: sandboxes have a loopback interface only.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::contract::{Guest, NetError, Network, Usage};
 
-/// Connects nobody to anything.
+/// A network that connects nothing.
 pub struct NoNetwork;
 
 #[async_trait]

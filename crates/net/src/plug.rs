@@ -1,4 +1,4 @@
-//! Connects a sandbox's network namespace with the host's: one wire, with one neighbour at each end.
+//! Connects a sandbox's network namespace with the host's, by a veth pair with one neighbour at each end.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,12 +11,12 @@ use crate::links::{self, HOST_MAC, Wire};
 use crate::netlink::{RouteSocket, is_present};
 use crate::routes;
 
-/// What the link is called inside.
+/// The name of the link inside.
 const INSIDE: &str = "eth0";
 const CARRIER_PATIENCE: Duration = Duration::from_millis(200);
 const CARRIER_LOOK: Duration = Duration::from_micros(100);
 
-/// One end and the other.
+/// Both ends of a link.
 pub struct Ends<'a> {
     pub link: &'a str,
     pub address: Ipv4Addr,
@@ -25,14 +25,14 @@ pub struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Bears the address, so that two sandboxes never have the same.
+    /// Derived from the address, so that no two sandboxes share one.
     fn mac(&self) -> [u8; 6] {
         let [a, b, c, d] = self.address.octets();
         [0x02, 0x73, a, b, c, d]
     }
 }
 
-/// Makes the wire. What was left of an earlier start is removed. A failure leaves no link behind. The calling thread is in the
+/// Creates the link. A link of an earlier start is removed. A failure leaves no link behind. The calling thread is in the
 /// namespace of `home` when this returns.
 pub fn plug(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
     let host = RouteSocket::open()?;
@@ -53,8 +53,8 @@ pub fn plug(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) ->
     done
 }
 
-/// The end that came up first carries nothing before the kernel has got round to it: the first packets would be lost, and a
-/// client waits for a second before it sends again.
+/// Waits until the host's end has a carrier. Before that, the first packets are lost, and a client retransmits only after a
+/// second.
 fn wait_for_carrier(host: &RouteSocket, link: &str) -> io::Result<()> {
     let since = Instant::now();
     while since.elapsed() < CARRIER_PATIENCE {
@@ -63,7 +63,7 @@ fn wait_for_carrier(host: &RouteSocket, link: &str) -> io::Result<()> {
         }
         std::thread::sleep(CARRIER_LOOK);
     }
-    tracing::warn!(link, "the link carries nothing yet");
+    tracing::warn!(link, "the link has no carrier yet; the first packets of the sandbox may be lost");
     Ok(())
 }
 
@@ -82,7 +82,7 @@ fn inside(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> i
     }
     let index = links::find(&socket, INSIDE)?.ok_or(io::ErrorKind::NotFound)?.index;
     match links::without_ipv6_address(&socket, index) {
-        // A kernel without IPv6.
+        // The kernel has no IPv6.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()) => {}
         done => done?,
     }
@@ -92,11 +92,11 @@ fn inside(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> i
     routes::add_default(&socket, ends.gateway, index)
 }
 
-/// A socket belongs to the namespace that it was opened in, whoever uses it later.
+/// A socket belongs to the namespace in which it was opened, whichever thread uses it.
 fn socket_in(home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<RouteSocket> {
     move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
     let socket = RouteSocket::open();
-    // A thread that cannot come back must not go on: it would do to the sandbox what is meant for the host.
+    // Fails if the thread cannot return: otherwise it would apply changes for the host to the sandbox.
     move_into_link_name_space(home, Some(LinkNameSpaceType::Network))?;
     socket
 }

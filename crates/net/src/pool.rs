@@ -1,5 +1,5 @@
-//! Which block of addresses the sandboxes have, and under which scope this daemon's things are called: chosen once, remembered
-//! in `network.json`, and claimed in the kernel so that no other daemon of this host takes the same.
+//! Claims the block of addresses for sandboxes and the scope of this daemon's names: chosen once, stored in `network.json`,
+//! and claimed in the kernel so that no other daemon of this host takes the same.
 
 use std::fs;
 use std::io;
@@ -16,14 +16,14 @@ use crate::netlink::{RouteSocket, is_present};
 use crate::routes::{self, Route};
 use crate::settings::{Block, HostSettings, Pool};
 
-/// Where blocks are looked for: the middle of the private range that few networks use.
+/// The range in which blocks are chosen: the middle of the private range that few networks use.
 const AUTO: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 64, 0, 0), 10);
 const AUTO_PREFIX: u8 = 18;
-/// Scopes that are tried before it is said that there is none.
+/// Maximum number of scopes to try.
 const SCOPES_TRIED: u16 = 256;
 const ALIAS_BYTES_MAX: usize = 255;
 
-/// What this daemon has for its own.
+/// The daemon's claim.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
     pub scope: Scope,
@@ -37,8 +37,7 @@ struct Remembered {
     pool: Ipv4Net,
 }
 
-/// Finds or makes the claim of a daemon. Leaves the gateway's link and the block's route behind, whatever happens later:
-/// [`give_back`] removes them.
+/// Restores or creates the claim of a daemon. The gateway's link and the block's route stay until [`give_back`].
 pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, NetError> {
     let fault = |error: io::Error| NetError::new("claim a block of addresses", error);
     let remembered = remembered(&settings.data_dir);
@@ -80,7 +79,7 @@ pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, Net
         links::unset_address(socket, gateway, old).map_err(fault)?;
     }
     links::set_address(socket, gateway, block.gateway()).map_err(fault)?;
-    // The host answers sandboxes at one address only.
+    // The host serves sandboxes at its IPv4 gateway address only.
     links::without_ipv6(&scope.gateway()).map_err(fault)?;
     links::up(socket, gateway).map_err(fault)?;
     Ok(Claim { scope, block, gateway_link: gateway })
@@ -137,7 +136,7 @@ fn automatic(
         match routes::claim(socket, block.0) {
             Ok(()) => return Ok(block),
             Err(error) if is_present(&error) && held == Some(block) => return Ok(block),
-            // Another daemon was quicker.
+            // Another daemon has just taken it.
             Err(error) if is_present(&error) => {}
             Err(error) => return Err(NetError::new("claim a block of addresses", error)),
         }
@@ -148,14 +147,14 @@ fn automatic(
     ))
 }
 
-/// The route that a block overlaps. The default route overlaps everything and says nothing.
+/// The route that a block overlaps. The default route overlaps every block and does not count.
 pub fn overlapping(block: Ipv4Net, routes: &[Route]) -> Option<&Route> {
     routes.iter().find(|route| {
         route.range.prefix_len() > 0 && (route.range.contains(&block) || block.contains(&route.range))
     })
 }
 
-/// All blocks there are, in an order of the daemon's own.
+/// All possible blocks, in an order that depends on the daemon.
 fn candidates(seed: u32, slots: u32) -> impl Iterator<Item = Ipv4Net> {
     let prefix = (AUTO.1..=AUTO_PREFIX)
         .rev()
@@ -177,7 +176,7 @@ fn claim_scope(
     let fault = |error: io::Error| NetError::new("make the gateway's link", error);
     let alias = alias(data_dir);
     let before = remembered.and_then(|known| Scope::parse(&known.scope));
-    // Both halves of the hash, so that the names of neighbours differ in more than one digit.
+    // Both halves of the hash, so that similar paths differ in more than one digit.
     let seed = hash(data_dir);
     let seed = (seed ^ (seed >> 16)) as u16;
     let fresh = (0..SCOPES_TRIED).map(|number| Scope(seed.wrapping_add(number)));
@@ -194,10 +193,10 @@ fn claim_scope(
             return Ok((scope, link.index));
         }
     }
-    Err(NetError::new("make the gateway's link", "every name that was tried is taken"))
+    Err(NetError::new("make the gateway's link", "every link name that was tried is taken"))
 }
 
-/// Tells whose a gateway's link is.
+/// The alias of the gateway's link, which names the daemon that it belongs to.
 fn alias(data_dir: &Path) -> String {
     let full = format!("sandboxd {}", whole(data_dir).display());
     if full.len() <= ALIAS_BYTES_MAX { full } else { format!("sandboxd #{:08x}", hash(data_dir)) }
@@ -207,7 +206,7 @@ fn whole(data_dir: &Path) -> PathBuf {
     fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned())
 }
 
-/// FNV-1a: small, and the same in every build.
+/// FNV-1a: small, and stable across builds.
 fn hash(data_dir: &Path) -> u32 {
     let path = whole(data_dir);
     let bytes = path.as_os_str().as_encoded_bytes();
@@ -221,11 +220,13 @@ fn file(data_dir: &Path) -> PathBuf {
 fn remembered(data_dir: &Path) -> Option<Remembered> {
     let text = fs::read(file(data_dir)).ok()?;
     serde_json::from_slice(&text)
-        .inspect_err(|error| tracing::warn!(%error, "network.json is not understood; a block is chosen anew"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "network.json is invalid; choosing a new block of addresses"),
+        )
         .ok()
 }
 
-/// The block of a daemon, as it was last chosen.
+/// The block that a daemon chose last.
 pub fn remembered_block(data_dir: &Path) -> Option<Ipv4Net> {
     remembered(data_dir).map(|known| known.pool)
 }
@@ -237,7 +238,7 @@ fn remember(data_dir: &Path, what: &Remembered) -> io::Result<()> {
     fs::rename(new, file(data_dir))
 }
 
-/// Whether a link is one that some daemon of ours made.
+/// Whether a daemon of this kind made the link.
 pub fn is_link_of_sandboxes(name: &str) -> bool {
     name.strip_prefix("sb")
         .and_then(|rest| rest.split_once('-'))

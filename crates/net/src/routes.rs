@@ -12,10 +12,10 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{RouteSocket, is_absent};
 
-/// Marks routes as ours, as other programs mark theirs.
+/// The routing protocol number that marks our routes.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(83);
 
-/// A route of the main tables.
+/// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     pub range: Ipv4Net,
@@ -57,7 +57,8 @@ fn read(message: RouteNetlinkMessage) -> Option<Route> {
     Some(Route { range, link, is_ours: message.header.protocol == PROTOCOL })
 }
 
-/// Takes a whole block: what is for nobody in it ends here. Fails with `AlreadyExists` if it is taken.
+/// Claims a block by a blackhole route, which also drops packets to unused addresses. Fails with `AlreadyExists` if it is
+/// taken.
 pub fn claim(socket: &RouteSocket, block: Ipv4Net) -> io::Result<()> {
     let message = message(block, RouteType::BlackHole);
     socket.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
@@ -71,7 +72,7 @@ pub fn give_back(socket: &RouteSocket, block: Ipv4Net) -> io::Result<()> {
     }
 }
 
-/// The way to one address, at the other end of a link.
+/// Adds the route to one address behind a link.
 pub fn add_host(socket: &RouteSocket, address: Ipv4Addr, link: u32) -> io::Result<()> {
     let mut message = message(Ipv4Net::from(address), RouteType::Unicast);
     message.header.scope = RouteScope::Link;
@@ -79,7 +80,7 @@ pub fn add_host(socket: &RouteSocket, address: Ipv4Addr, link: u32) -> io::Resul
     socket.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// The way to everywhere, by a gateway that no network of the link's address holds.
+/// Adds a default route through a gateway outside of the link's own network.
 pub fn add_default(socket: &RouteSocket, gateway: Ipv4Addr, link: u32) -> io::Result<()> {
     let mut message = message(Ipv4Net::default(), RouteType::Unicast);
     message.header.flags = RouteFlags::Onlink;
@@ -88,7 +89,8 @@ pub fn add_default(socket: &RouteSocket, gateway: Ipv4Addr, link: u32) -> io::Re
     socket.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// Whether packets to an address end at this host: one of its own, or a broadcast or multicast address of a network of its.
+/// Whether packets to an address are delivered to this host: it is one of its own, or a broadcast or multicast address of
+/// one of its networks.
 pub fn is_host(socket: &RouteSocket, address: Ipv4Addr) -> io::Result<bool> {
     let mut question = RouteMessage::default();
     question.header.address_family = AddressFamily::Inet;
@@ -97,7 +99,7 @@ pub fn is_host(socket: &RouteSocket, address: Ipv4Addr) -> io::Result<bool> {
     match socket.get(RouteNetlinkMessage::GetRoute(question)) {
         Ok(RouteNetlinkMessage::NewRoute(route)) => Ok(!matches!(route.header.kind, RouteType::Unicast)),
         Ok(_) => Err(io::ErrorKind::InvalidData.into()),
-        // No way there at all: then it is not here.
+        // An address without a route is not the host's.
         Err(error) if is_unreachable(&error) => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,5 +1,5 @@
-//! What runs for the network as long as the daemon does: DNS, the proxy, and those who listen to the kernel. On a runtime of its
-//! own, so that a sandbox that floods them slows no request of the interface.
+//! Runs the DNS server, the proxy and the kernel watchers, on a runtime of their own, so that a sandbox that floods them
+//! does not slow down the API.
 
 mod sweeper;
 mod watch;
@@ -24,14 +24,15 @@ use crate::taken;
 use sweeper::{Swept, Unclean};
 pub use watch::Watched;
 
-/// Connections that wait to be accepted.
+/// The backlog of connections to the proxy.
 const WAITING: i32 = 4096;
-/// Of questions that wait to be read.
+/// The receive buffer for DNS questions.
 const QUESTIONS_BYTES: usize = 4 << 20;
-/// How what the proxy sends to a sandbox is paced: not at all. One link leads there, which loses nothing; the host's own way, which
-/// the sockets to the outside keep, may take a good part of a processor to find that out. Every kernel has this one.
+/// The congestion control of the proxy's sandbox sockets. The link to a sandbox loses nothing, so pacing is useless there,
+/// and that of the host's default can cost much processor time. Every kernel has this one. Sockets to the outside keep the
+/// default.
 const TO_SANDBOXES: &str = "reno";
-/// For what runs to end.
+/// Time limit for tasks to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct Serving {
@@ -54,7 +55,7 @@ struct Sockets {
 }
 
 impl Serving {
-    /// Takes the ports. What comes waits until [`Serving::start`].
+    /// Binds the ports. Connections wait until [`Serving::start`].
     pub fn listen(
         dns: SocketAddrV4,
         proxy: SocketAddrV4,
@@ -79,12 +80,12 @@ impl Serving {
             dns_tcp: TcpListener::bind(dns).map_err(at(dns))?,
             proxy: TcpListener::bind(proxy).map_err(at(proxy))?,
         };
-        // Whoever comes in a burst must not have to send again a second later.
+        // Bursts must not be lost: clients repeat a question only after a second.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&sockets.dns, QUESTIONS_BYTES)
             .map_err(|error| fault(error.into()))?;
-        // What is accepted has it from the listener.
+        // Accepted sockets inherit it from the listener.
         if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&sockets.proxy, TO_SANDBOXES) {
-            tracing::debug!(%error, "what goes to sandboxes is paced as the host's own");
+            tracing::debug!(%error, "cannot set the congestion control of sandbox sockets; using the host's default");
         }
         rustix::net::listen(&sockets.proxy, WAITING).map_err(|error| fault(error.into()))?;
         sockets.dns.set_nonblocking(true).map_err(fault)?;
@@ -112,7 +113,7 @@ impl Serving {
         })
     }
 
-    /// Serves. Does nothing when it is called again.
+    /// Starts serving. Repeated calls do nothing.
     pub fn start(&self, parts: &Arc<Parts>, kernel: &Arc<Kernel>) -> Result<(), NetError> {
         let Some(sockets) = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
@@ -136,20 +137,20 @@ impl Serving {
         Ok(())
     }
 
-    /// Sees to it that nothing of a sandbox that is gone stays in the kernel.
+    /// Cleans up the link and the tracked connections of a removed sandbox in the background.
     pub fn sweep(&self, link: Option<&Link>, address: Ipv4Addr) {
         self.unclean.note(address);
         let (link, index) = link.map_or((String::new(), 0), |link| (link.name.clone(), link.index));
-        // Where nobody listens any more, the next start finds what is left.
+        // If the sweeper has ended, the next start of the daemon finds what is left.
         let _ = self.sweeps.send(Swept { link, index, address });
     }
 
-    /// Before an address is used: nothing of who had it earlier is left. Waits only where it was in use a moment ago.
+    /// Deletes connections of an earlier sandbox with the same address. Blocks, and only if there was one a moment ago.
     pub fn clean(&self, address: Ipv4Addr) {
         self.unclean.clean(address);
     }
 
-    /// Ends everything that runs. Does nothing when it is called again.
+    /// Ends all tasks. Repeated calls do nothing.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();

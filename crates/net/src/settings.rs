@@ -1,4 +1,4 @@
-//! What an operator says about the network.
+//! The operator's settings of the network.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -7,19 +7,21 @@ use egress::Upstreams;
 use ipnet::Ipv4Net;
 use rules::Ranges;
 
-/// Everything that [`crate::HostNetwork`] is told.
+/// The settings of [`crate::HostNetwork`].
 #[derive(Debug, Clone)]
 pub struct HostSettings {
-    /// Of the daemon: what is to be remembered is kept here, and every daemon on a host has its own.
+    /// The daemon's data directory. Each daemon on a host has its own.
     pub data_dir: PathBuf,
-    /// Sandboxes at a time; their slots count from 0.
+    /// The maximum number of sandboxes; their slots count from 0.
     pub slots: u32,
     pub pool: Pool,
     pub resolver: Upstreams,
-    /// What sandboxes may reach of the ranges that are closed to them.
+    /// Open parts of the ranges that are closed to sandboxes.
     pub allow_private: Vec<Ipv4Net>,
-    /// What sandboxes may not reach of what is open to them. Goes before `allow_private`.
+    /// Further closed ranges. Take precedence over `allow_private`.
     pub closed: Vec<Ipv4Net>,
+    /// The rate of each sandbox, in each direction. 0: unlimited.
+    pub rate_mbit: u32,
 }
 
 impl HostSettings {
@@ -31,22 +33,22 @@ impl HostSettings {
 /// Where the addresses of sandboxes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
-    /// A free block, chosen once and kept.
+    /// A free block, chosen at the first start and kept.
     Auto,
     Block(Ipv4Net),
 }
 
-/// A block that was chosen, and who has which address of it.
+/// The block of addresses in use, and which address belongs to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block(pub Ipv4Net);
 
 impl Block {
-    /// The network itself, the gateway, and the broadcast address of the block are nobody's.
-    const TAKEN: u32 = 3;
+    /// The network address, the gateway and the broadcast address belong to no sandbox.
+    const RESERVED: u32 = 3;
 
     pub fn holds(self, slots: u32) -> bool {
         let size = 1_u64 << (32 - u32::from(self.0.prefix_len()));
-        u64::from(slots) + u64::from(Self::TAKEN) <= size
+        u64::from(slots) + u64::from(Self::RESERVED) <= size
     }
 
     pub fn gateway(self) -> Ipv4Addr {

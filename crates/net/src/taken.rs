@@ -1,9 +1,9 @@
-//! Who listens where we would, for the message of a start that fails. Reads `/proc`; finds nobody where it may not look.
+//! Finds the process that holds an address that cannot be bound, for the error message. Reads `/proc`.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What to say of an address that cannot be bound.
+/// The end of the error message.
 pub fn explain(wanted: SocketAddrV4) -> String {
     let Some((holder, at)) = holder(wanted) else { return String::new() };
     let all = if at.is_unspecified() { ", which is every address of this host" } else { "" };
@@ -22,13 +22,13 @@ fn holder(wanted: SocketAddrV4) -> Option<(String, Ipv4Addr)> {
     })
 }
 
-/// The socket of a line of `/proc/net`, if it is in the way.
+/// The inode of the socket in a line of `/proc/net`, if it conflicts.
 fn listener(line: &str, wanted: SocketAddrV4) -> Option<(String, Ipv4Addr)> {
     let mut words = line.split_whitespace();
     let (address, port) = words.nth(1)?.split_once(':')?;
     let at = Ipv4Addr::from(u32::from_str_radix(address, 16).ok()?.to_ne_bytes());
     let is_there = u16::from_str_radix(port, 16).ok()? == wanted.port();
-    // 0A: a TCP socket that listens; 07: a UDP socket that is connected to nobody.
+    // 0A: a listening TCP socket; 07: an unconnected UDP socket.
     let listens = matches!(words.nth(1)?, "0A" | "07");
     let inode = words.nth(5)?.to_owned();
     (is_there && listens && (at.is_unspecified() || at == *wanted.ip())).then_some((inode, at))

@@ -1,5 +1,5 @@
-//! The elements of the table's sets, straight by netlink: what one sandbox needs is some hundred bytes and one transaction,
-//! however many others there are.
+//! Changes elements of the table's sets by netlink: a change for one sandbox is a few hundred bytes in one transaction,
+//! however many sandboxes there are.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -23,15 +23,15 @@ use rustix::io::Errno;
 use crate::netlink::DATAGRAM_BYTES;
 
 const SUBSYSTEM_NFTABLES: u16 = 10;
-/// Elements in one message; an attribute has at most 64 KiB.
+/// Elements in one message; a netlink attribute has at most 64 KiB.
 const IN_MESSAGE_MAX: usize = 512;
-/// Changes in one transaction; a socket takes some 200 KiB at a time.
+/// Changes in one transaction; a socket accepts about 200 KiB at a time.
 const IN_BATCH_MAX: usize = 768;
 const LINK_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Set {
-    Guests,
+    PolicyRegistry,
     Open,
     Strict,
     Learnt,
@@ -44,7 +44,7 @@ pub enum Set {
 impl Set {
     fn name(self) -> &'static str {
         match self {
-            Self::Guests => "guests",
+            Self::PolicyRegistry => "guests",
             Self::Open => "open",
             Self::Strict => "strict",
             Self::Learnt => "learnt",
@@ -56,7 +56,7 @@ impl Set {
     }
 }
 
-/// A sandbox's link and address, and for [`Set::Learnt`] the address that it may reach.
+/// A sandbox's link and address and, in [`Set::Learnt`], the address that it may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub link: String,
@@ -82,17 +82,17 @@ impl Key {
     }
 }
 
-/// One change of one set. Each is safe to repeat.
+/// One change of one set. Can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Put(Set, Key),
-    /// Counts from now on, whatever was there before.
+    /// With a timeout, which starts now even if the element exists.
     PutFor(Set, Key, Duration),
     Drop(Set, Key),
 }
 
 impl Change {
-    /// What it puts into a set for good.
+    /// The key, if the change adds it to the set without a timeout.
     pub fn put_into(&self, into: Set) -> Option<&Key> {
         match self {
             Self::Put(set, key) if *set == into => Some(key),
@@ -101,10 +101,10 @@ impl Change {
     }
 }
 
-/// Writes and reads elements of one table.
+/// Changes and lists elements of one table.
 pub struct Elements {
     table: String,
-    /// The kernel's number of our socket: what it tells of changes says by whom they were.
+    /// The port number of our socket: notifications name the socket that made a change.
     pub number: u32,
     inner: Inner,
 }
@@ -121,7 +121,7 @@ impl Elements {
         Ok(Self { table, number, inner: Inner { socket, sequence: 0 } })
     }
 
-    /// Makes changes. All of up to 768 are in force at once when this returns, or none.
+    /// Applies changes. Each transaction of up to 768 takes effect as a whole or not at all.
     pub fn change(&mut self, changes: &[Change]) -> io::Result<()> {
         for some in changes.chunks(IN_BATCH_MAX) {
             let messages = self.messages(some);
@@ -130,13 +130,13 @@ impl Elements {
         Ok(())
     }
 
-    /// What a set of sandboxes holds, with the time that is left.
+    /// Lists a set of sandboxes, with the remaining timeouts.
     pub fn list(&mut self, set: Set) -> io::Result<Vec<(Key, Option<Duration>)>> {
         let found = self.dump(set)?;
         Ok(found.into_iter().filter_map(|(bytes, left)| Some((Key::read(&bytes)?, left))).collect())
     }
 
-    /// What any set holds, as the kernel has it.
+    /// Lists the raw keys of a set.
     pub fn raw(&mut self, set: Set) -> io::Result<Vec<Vec<u8>>> {
         let mut found: Vec<Vec<u8>> = self.dump(set)?.into_iter().map(|(bytes, _)| bytes).collect();
         found.sort_unstable();
@@ -148,7 +148,7 @@ impl Elements {
         Ok(self.inner.dump(question)?.into_iter().flat_map(read).collect())
     }
 
-    /// The kernel's numbers of all rules of the table. It gives none twice.
+    /// The handles of all rules of the table. The kernel does not reuse them.
     pub fn rules(&mut self) -> io::Result<Vec<u64>> {
         let question = RuleMessage { attributes: vec![RuleAttribute::Table(self.table.clone())] };
         let found = match self.inner.dump(NfTablesMessage::GetRule(question)) {
@@ -176,13 +176,13 @@ impl Elements {
             rest = later;
             let (set, makes) = sort(first);
             let plain: Vec<_> = now.iter().map(|change| element(change, false)).collect();
-            // What may or may not be there is put before it is dropped: dropping what is not there fails, and with it all.
+            // Deleting a missing element would fail the whole transaction, so it is added first.
             messages.push(NfTablesMessage::NewSetElement(self.message(set, plain.clone())));
             if makes != Makes::Lasting {
                 messages.push(NfTablesMessage::DeleteSetElement(self.message(set, plain)));
             }
             if makes == Makes::Passing {
-                // Not every kernel changes the time of what is there already.
+                // Older kernels do not change the timeout of an existing element, so it is deleted and added again.
                 let timed = now.iter().map(|change| element(change, true)).collect();
                 messages.push(NfTablesMessage::NewSetElement(self.message(set, timed)));
             }
@@ -200,7 +200,7 @@ impl Elements {
     }
 }
 
-/// What a change leaves behind.
+/// The result of a change for its element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Makes {
     Lasting,
@@ -235,7 +235,7 @@ impl Inner {
         all.extend(messages.into_iter().map(|message| {
             ((NetfilterProtoFamily::Inet, 0, NetfilterMessageInner::NfTables(message)), NLM_F_CREATE)
         }));
-        // Answers come once all is done; one is enough to know.
+        // The kernel answers after the transaction; one acknowledgement is enough.
         if let Some((_, flags)) = all.last_mut() {
             *flags |= NLM_F_ACK;
         }
@@ -261,7 +261,7 @@ impl Inner {
         message.serialize(&mut bytes[start..]);
     }
 
-    /// The kernel has answered before `send` returned: nothing is waited for.
+    /// The kernel has answered before `send` returned, so this does not wait.
     fn verdict(&mut self) -> io::Result<()> {
         let mut verdict = Err(io::Error::other("the kernel did not answer"));
         let mut buffer = Vec::new();

@@ -1,4 +1,4 @@
-//! What the kernel refused, as it logs it: told to whoever listens to refusals.
+//! Reads the firewall's log and reports its entries as refusals.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -18,15 +18,15 @@ use tokio_util::sync::CancellationToken;
 use crate::names::Scope;
 use crate::netlink::{DATAGRAM_BYTES, News};
 
-/// Of each packet: its head with the ports behind it.
+/// Logged bytes of each packet: its header and the ports.
 const PACKET_BYTES: u32 = 64;
-/// The kernel gathers for so long before it tells.
+/// The kernel batches log entries for this time.
 const GATHERED: Duration = Duration::from_millis(50);
 
-/// Listens until `stop`. Without the kernel's log everything works but that its refusals are not told.
+/// Runs until `stop`. Without the log only the reports are missing.
 pub async fn run(scope: Scope, parts: Arc<Parts>, stop: CancellationToken) {
     let opened = tokio::task::spawn_blocking(move || subscribe(scope)).await;
-    let mut news = match opened.map_err(io::Error::other).flatten().and_then(News::of) {
+    let mut news = match opened.unwrap_or_else(|error| Err(io::Error::other(error))).and_then(News::of) {
         Ok(news) => news,
         Err(error) => {
             tracing::warn!(%error, "cannot read the firewall's log; packets that it drops cause no events");
@@ -36,8 +36,8 @@ pub async fn run(scope: Scope, parts: Arc<Parts>, stop: CancellationToken) {
     while let Some(Some(datagram)) = stop.run_until_cancelled(news.next()).await {
         match datagram {
             Ok(datagram) => tell(&parts, datagram),
-            // More came than fits: some are not told.
-            Err(error) => tracing::debug!(%error, "the kernel's log"),
+            // The buffer overflowed: some entries are lost.
+            Err(error) => tracing::debug!(%error, "entries of the firewall's log are lost"),
         }
     }
 }
@@ -76,7 +76,7 @@ fn tell(parts: &Parts, datagram: &[u8]) {
         if let NetlinkPayload::InnerMessage(message) = message.payload
             && let NetfilterMessageInner::ULog(ULogMessage::Packet(attributes)) = message.inner
             && let Some((guest, target, reason)) = read(&attributes)
-            && let Some(guest) = parts.guests.find(guest)
+            && let Some(guest) = parts.registry.find(guest)
         {
             parts.refusals.tell(&guest.id, target, reason);
         }
@@ -96,18 +96,19 @@ fn read(attributes: &[PacketNla]) -> Option<(Ipv4Addr, Target, Reason)> {
     Some((source, target, reason?))
 }
 
-/// The words are those of table.nft.
+/// The prefixes of the log rules in table.nft.
 fn reason_of(prefix: &[u8]) -> Option<Reason> {
     match prefix {
         b"closed" => Some(Reason::ClosedAddress),
         b"port" => Some(Reason::Port),
         b"unknown" => Some(Reason::UnknownAddress),
+        b"fragment" => Some(Reason::Fragment),
         b"many" => Some(Reason::TooMany),
         _ => None,
     }
 }
 
-/// Who sent an IPv4 packet, and where to.
+/// Source and destination of an IPv4 packet.
 fn packet_target(packet: &[u8]) -> Option<(Ipv4Addr, Target)> {
     let head = usize::from(packet.first()? & 0x0f) * 4;
     let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));

@@ -1,9 +1,9 @@
-//! The program that reads rules as text. Started for whole tables only, which is at a start and when they are to be mended.
+//! Runs the program `nft`, which parses rules. Only for whole tables: at the start, and to restore them.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// Has nft do something as one transaction.
+/// Applies commands as one transaction. Blocks.
 pub fn run(text: &str) -> io::Result<()> {
     let mut nft = Command::new("nft")
         .args(["-f", "-"])

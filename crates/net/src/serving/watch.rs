@@ -48,7 +48,7 @@ async fn restore(kernel: &Kernel, news: &mut News, stop: &CancellationToken) {
     loop {
         match mend(kernel).await {
             Ok(true) => {
-                tracing::warn!("another program changed the firewall table of the sandboxes; it is restored")
+                tracing::warn!("another program changed the firewall table of the sandboxes; it is restored");
             }
             Ok(false) => {}
             Err(error) => {

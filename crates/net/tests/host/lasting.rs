@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use net::{HostNetwork, HostSettings, Ipv4Net, Network, Pool};
 
-use crate::world::{OTHER, PORT, SERVER, World, allow_all, only, plug, run, say};
+use crate::fixture::{Fixture, OTHER, PORT, SERVER, allow_all, only, plug, run, say};
 
 const LASTING: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_restart_cuts_nothing_and_opens_nothing() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (open, strict, dead) = (plug(&network, 0), plug(&network, 1), plug(&network, 2));
     network.apply(&open.guest, &allow_all()).await.unwrap();
@@ -24,7 +24,7 @@ async fn a_restart_cuts_nothing_and_opens_nothing() {
     say(&mut stream).unwrap();
     assert!(strict.talks(SERVER) && !strict.talks(OTHER), "without a daemon");
     assert!(!strict.connects(SERVER), "nobody decides: closed");
-    let (network, _told) = world.open();
+    let (network, _told) = fixture.open();
     say(&mut stream).unwrap();
     let living = [(open.guest.clone(), allow_all()), (strict.guest.clone(), only(&["example.com"]))];
     network.recover(&living).await.unwrap();
@@ -39,8 +39,8 @@ async fn a_restart_cuts_nothing_and_opens_nothing() {
 
 #[tokio::test]
 async fn rules_that_somebody_flushes_are_back_at_once() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (open, strict) = (plug(&network, 0), plug(&network, 1));
     network.apply(&open.guest, &allow_all()).await.unwrap();
@@ -66,8 +66,8 @@ async fn rules_that_somebody_flushes_are_back_at_once() {
 
 #[tokio::test]
 async fn what_somebody_takes_out_of_our_sets_or_puts_into_them_is_as_it_was_at_once() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (open, strict) = (plug(&network, 0), plug(&network, 1));
     network.apply(&open.guest, &allow_all()).await.unwrap();
@@ -113,7 +113,7 @@ fn rules() -> String {
 
 #[tokio::test]
 async fn nothing_is_left_in_the_end() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let census = || {
         [
             run("ip", &["-o", "link"]).lines().count().to_string(),
@@ -123,7 +123,7 @@ async fn nothing_is_left_in_the_end() {
         ]
     };
     let before = census();
-    let (network, _told) = world.open();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (one, two) = (plug(&network, 0), plug(&network, 1));
     for guest in [&one, &two] {
@@ -146,13 +146,13 @@ async fn nothing_is_left_in_the_end() {
     network.unplug(&two.guest).await.unwrap();
     network.retire().await.unwrap();
     assert_eq!(census(), before);
-    assert!(std::fs::read_dir(world.data.path()).unwrap().next().is_none());
+    assert!(std::fs::read_dir(fixture.data.path()).unwrap().next().is_none());
 }
 
 #[tokio::test]
 async fn a_sandbox_is_plugged_anew_with_the_policy_it_had() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let first = plug(&network, 7);
     network.apply(&first.guest, &allow_all()).await.unwrap();
@@ -165,20 +165,20 @@ async fn a_sandbox_is_plugged_anew_with_the_policy_it_had() {
 
 #[tokio::test]
 async fn a_block_that_a_route_overlaps_is_not_taken() {
-    let world = World::new();
-    world.host.ip("route add 10.64.0.0/11 via 203.0.113.2");
-    world.host.ip("route add 198.18.4.0/24 dev up0");
-    let listed = |text: &str| HostSettings { pool: Pool::Block(text.parse().unwrap()), ..world.settings() };
+    let fixture = Fixture::new();
+    fixture.host.ip("route add 10.64.0.0/11 via 203.0.113.2");
+    fixture.host.ip("route add 198.18.4.0/24 dev up0");
+    let listed = |text: &str| HostSettings { pool: Pool::Block(text.parse().unwrap()), ..fixture.settings() };
     let refused = HostNetwork::open(listed("198.18.0.0/16")).err().unwrap().to_string();
     assert!(refused.contains("198.18.4.0/24") && refused.contains("up0"), "{refused}");
     let small = HostNetwork::open(listed("198.18.5.0/24")).err().unwrap().to_string();
     assert!(small.contains("too small"), "{small}");
-    let (network, _told) = world.open();
+    let (network, _told) = fixture.open();
     let half: Ipv4Net = "10.96.0.0/11".parse().unwrap();
     assert!(half.contains(&network.pool()), "{}", network.pool());
     let pool = network.pool();
     drop(network);
-    let (again, _told) = world.open();
+    let (again, _told) = fixture.open();
     assert_eq!(again.pool(), pool, "it is remembered");
     drop(again);
     let (listed, _told) = HostNetwork::open(listed("198.18.8.0/22")).unwrap();
@@ -192,13 +192,13 @@ async fn a_block_that_a_route_overlaps_is_not_taken() {
 
 #[test]
 fn daemons_that_start_at_once_take_different_blocks() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let dirs: Vec<_> = (0..8).map(|_| tempfile::tempdir().unwrap()).collect();
     let pools: Vec<String> = std::thread::scope(|scope| {
         let starting: Vec<_> = dirs
             .iter()
             .map(|dir| {
-                let settings = HostSettings { data_dir: dir.path().to_owned(), ..world.settings() };
+                let settings = HostSettings { data_dir: dir.path().to_owned(), ..fixture.settings() };
                 scope.spawn(|| HostNetwork::open(settings).unwrap().0.pool().to_string())
             })
             .collect();

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use net::Network;
 
-use crate::world::{OTHER, PORT, SERVER, World, allow_all, exchange, only, plug, say};
+use crate::fixture::{Fixture, OTHER, PORT, SERVER, allow_all, exchange, only, plug, say};
 
 const LASTING: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn an_open_policy_lets_public_addresses_through() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     assert!(network.is_plugged(&one.guest).await);
@@ -21,16 +21,17 @@ async fn an_open_policy_lets_public_addresses_through() {
     network.apply(&one.guest, &allow_all()).await.unwrap();
     assert!(one.talks(SERVER));
     assert!(one.connects(SERVER));
-    assert!(one.talks_from(one.address, SERVER, PORT, 6000), "in several fragments");
+    assert!(one.talks_from(one.address, SERVER, PORT, 1400), "one packet");
+    assert!(!one.talks_from(one.address, SERVER, PORT, 6000), "fragments are dropped");
     assert!(one.pings(SERVER));
     let usage = network.usage(&one.guest).await;
-    assert!(usage.bytes_out > 6000 && usage.bytes_in > 6000, "{usage:?}");
+    assert!(usage.bytes_out > 6000 && usage.bytes_in > 1400, "{usage:?}");
 }
 
 #[tokio::test]
 async fn a_list_of_names_lets_datagrams_through_to_what_was_learnt() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 3);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
@@ -38,7 +39,7 @@ async fn a_list_of_names_lets_datagrams_through_to_what_was_learnt() {
     assert!(!one.talks(SERVER) && !one.pings(SERVER));
     gate.open(one.address, &[SERVER, SERVER], LASTING).await.unwrap();
     assert!(one.talks(SERVER) && one.pings(SERVER));
-    assert!(one.talks_from(one.address, SERVER, PORT, 6000), "in several fragments");
+    assert!(one.talks_from(one.address, SERVER, PORT, 1400), "one packet");
     assert!(!one.talks(OTHER));
     assert!(!one.connects(SERVER), "a connection is the proxy's, whatever was learnt");
     gate.close(one.address, &[SERVER, OTHER]).await.unwrap();
@@ -47,22 +48,22 @@ async fn a_list_of_names_lets_datagrams_through_to_what_was_learnt() {
 
 #[tokio::test]
 async fn what_was_learnt_ends_by_itself() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
     // The gate adds fifteen seconds of its own.
     network.parts().gate.open(one.address, &[SERVER], Duration::ZERO).await.unwrap();
     assert!(one.talks(SERVER));
-    let left = crate::world::run("nft", &["list", "ruleset"]);
+    let left = crate::fixture::run("nft", &["list", "ruleset"]);
     assert!(left.contains("timeout 15s"), "{left}");
 }
 
 #[tokio::test]
 async fn forgetting_cuts_what_is_under_way() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
@@ -79,8 +80,8 @@ async fn forgetting_cuts_what_is_under_way() {
 
 #[tokio::test]
 async fn a_closer_policy_cuts_what_an_open_one_let_through_and_the_other_way_round_opens() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     let beside = plug(&network, 1);
@@ -99,8 +100,8 @@ async fn a_closer_policy_cuts_what_an_open_one_let_through_and_the_other_way_rou
 
 #[tokio::test]
 async fn a_name_that_is_taken_off_the_list_closes_its_addresses() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["a.example", "b.example"])).await.unwrap();
@@ -117,8 +118,8 @@ async fn a_name_that_is_taken_off_the_list_closes_its_addresses() {
 
 #[tokio::test]
 async fn too_many_addresses_are_not_learnt() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();

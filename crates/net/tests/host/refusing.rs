@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use net::{HostNetwork, HostSettings, Network, Reason};
 
-use crate::world::{
-    BROADCAST, HOST, METADATA, OTHER, PORT, PRIVATE, SERVER, World, allow_all, connect, exchange, only, plug,
-    run,
+use crate::fixture::{
+    BROADCAST, Fixture, HOST, METADATA, OTHER, PORT, PRIVATE, SERVER, allow_all, connect, exchange, only,
+    plug, run,
 };
 
 #[tokio::test]
 async fn closed_addresses_are_closed_and_told_once() {
-    let world = World::new();
-    let (network, mut told) = world.open();
+    let fixture = Fixture::new();
+    let (network, mut told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &allow_all()).await.unwrap();
@@ -38,8 +38,8 @@ async fn closed_addresses_are_closed_and_told_once() {
 
 #[tokio::test]
 async fn a_list_of_names_opens_none_of_them_either() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
@@ -53,11 +53,11 @@ async fn a_list_of_names_opens_none_of_them_either() {
 
 #[tokio::test]
 async fn ports_that_go_around_the_resolver_are_closed_to_a_list_of_names() {
-    let world = World::new();
-    let (network, mut told) = world.open();
+    let fixture = Fixture::new();
+    let (network, mut told) = fixture.open();
     network.recover(&[]).await.unwrap();
     for port in [53, 443, 853] {
-        world.outside.echo(SERVER, port);
+        fixture.outside.echo(SERVER, port);
     }
     let (strict, open) = (plug(&network, 0), plug(&network, 1));
     network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
@@ -74,8 +74,8 @@ async fn ports_that_go_around_the_resolver_are_closed_to_a_list_of_names() {
 
 #[tokio::test]
 async fn a_source_that_is_made_up_is_nobodys() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (one, two) = (plug(&network, 0), plug(&network, 1));
     network.apply(&one.guest, &allow_all()).await.unwrap();
@@ -94,8 +94,8 @@ async fn a_source_that_is_made_up_is_nobodys() {
 
 #[tokio::test]
 async fn sandboxes_do_not_reach_each_other() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (one, two) = (plug(&network, 0), plug(&network, 1));
     for guest in [&one, &two] {
@@ -112,11 +112,11 @@ async fn sandboxes_do_not_reach_each_other() {
 
 #[tokio::test]
 async fn sandboxes_of_another_daemon_are_as_far_away() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
-    let settings = HostSettings { data_dir: elsewhere.path().to_owned(), ..world.settings() };
+    let settings = HostSettings { data_dir: elsewhere.path().to_owned(), ..fixture.settings() };
     let (second, _told) = HostNetwork::open(settings).unwrap();
     second.recover(&[]).await.unwrap();
     assert_ne!(network.pool(), second.pool());
@@ -131,8 +131,8 @@ async fn sandboxes_of_another_daemon_are_as_far_away() {
 
 #[tokio::test]
 async fn nobody_opens_a_connection_into_a_sandbox() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &allow_all()).await.unwrap();
@@ -142,9 +142,9 @@ async fn nobody_opens_a_connection_into_a_sandbox() {
     assert!(connect(one.address, PORT).is_err());
     assert!(exchange(&UdpSocket::bind("0.0.0.0:0").unwrap(), to, 10).is_err());
     // A neighbour of the host's, who knows the way.
-    world.outside.ip(&format!("route add {} via {HOST}", network.pool()));
+    fixture.outside.ip(&format!("route add {} via {HOST}", network.pool()));
     let gateway = network.gateway();
-    world.outside.inside(move || {
+    fixture.outside.inside(move || {
         assert!(connect(*to.ip(), to.port()).is_err());
         assert!(exchange(&UdpSocket::bind("0.0.0.0:0").unwrap(), to, 10).is_err());
         for port in [53, 15001] {
@@ -156,11 +156,11 @@ async fn nobody_opens_a_connection_into_a_sandbox() {
 
 #[tokio::test]
 async fn the_gateway_has_dns_and_nothing_else() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let gateway = network.gateway();
-    world.host.echo(gateway, PORT);
+    fixture.host.echo(gateway, PORT);
     let one = plug(&network, 0);
     for policy in [allow_all(), only(&["example.com"])] {
         network.apply(&one.guest, &policy).await.unwrap();
@@ -173,10 +173,10 @@ async fn the_gateway_has_dns_and_nothing_else() {
 
 #[tokio::test]
 async fn an_operator_opens_ranges_and_single_addresses_of_the_host() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let opened = |list: &[&str]| HostSettings {
         allow_private: list.iter().map(|range| range.parse().unwrap()).collect(),
-        ..world.settings()
+        ..fixture.settings()
     };
     let (network, _told) = HostNetwork::open(opened(&["10.0.0.0/8", "203.0.113.0/24"])).unwrap();
     network.recover(&[]).await.unwrap();
@@ -199,13 +199,13 @@ async fn an_operator_opens_ranges_and_single_addresses_of_the_host() {
 
 #[tokio::test]
 async fn what_an_operator_closes_is_closed_whatever_is_open() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let list = |ranges: &[&str]| ranges.iter().map(|range| range.parse().unwrap()).collect();
     let server = format!("{SERVER}/32");
     let settings = HostSettings {
         allow_private: list(&["10.0.0.0/8", "203.0.113.1/32"]),
         closed: list(&[&server, "10.0.0.0/8", "203.0.113.1/32"]),
-        ..world.settings()
+        ..fixture.settings()
     };
     let (network, mut told) = HostNetwork::open(settings).unwrap();
     network.recover(&[]).await.unwrap();
@@ -219,15 +219,15 @@ async fn what_an_operator_closes_is_closed_whatever_is_open() {
     assert_eq!(refusal.reason, Reason::ClosedAddress);
     network.close().await;
     drop(network);
-    let (network, _told) = world.open();
+    let (network, _told) = fixture.open();
     network.recover(&[(one.guest.clone(), allow_all())]).await.unwrap();
     assert!(one.talks(SERVER) && one.connects(SERVER), "what is not closed any more");
 }
 
 #[tokio::test]
 async fn ipv6_ends_at_the_link() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &allow_all()).await.unwrap();
@@ -252,8 +252,8 @@ async fn ipv6_ends_at_the_link() {
 
 #[tokio::test]
 async fn what_other_rules_make_of_a_closed_address_stays_closed() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &allow_all()).await.unwrap();
@@ -272,8 +272,8 @@ async fn what_other_rules_make_of_a_closed_address_stays_closed() {
 
 #[tokio::test]
 async fn one_sandbox_has_so_many_connections_and_no_more() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (one, two) = (plug(&network, 0), plug(&network, 1));
     network.apply(&one.guest, &allow_all()).await.unwrap();

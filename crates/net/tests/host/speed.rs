@@ -1,11 +1,14 @@
 //! What it costs, with hundreds of sandboxes there.
 
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use net::Network;
 
-use crate::world::{Namespace, SERVER, World, allow_all, guest, only, plug, plug_into, run};
+use crate::fixture::{Fixture, Namespace, SERVER, allow_all, guest, only, plug, plug_into, run};
 
 const MANY: u32 = 500;
 
@@ -25,8 +28,8 @@ impl Times {
 
 #[tokio::test]
 async fn one_among_hundreds_is_served_as_quickly_as_one() {
-    let world = World::new();
-    let (network, _told) = world.open();
+    let fixture = Fixture::new();
+    let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let namespaces: Vec<Namespace> = (0..MANY).map(|_| Namespace::new("many")).collect();
     let [mut plugs, mut applies, mut again, mut opens, mut unplugs] = [const { Vec::new() }; 5].map(Times);
@@ -76,4 +79,52 @@ async fn one_among_hundreds_is_served_as_quickly_as_one() {
     opens.tell("learn 4 addresses");
     unplugs.tell("unplug");
     assert!(applies.middle() <= Duration::from_millis(5) && again.middle() <= Duration::from_millis(5));
+}
+
+/// The test's runtime has one worker: whatever blocks it delays the timer.
+#[tokio::test]
+async fn twenty_creates_at_once_do_not_hold_up_the_async_worker() {
+    let fixture = Fixture::new();
+    let (network, _refusals) = fixture.open();
+    network.recover(&[]).await.unwrap();
+    let network = Arc::new(network);
+    let namespaces: Vec<Namespace> = (0..20).map(|_| Namespace::new("burst")).collect();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let timer = tokio::spawn(async move {
+        let mut longest = Duration::ZERO;
+        while !over.load(Ordering::Relaxed) {
+            let since = Instant::now();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            longest = longest.max(since.elapsed());
+        }
+        longest
+    });
+    let since = Instant::now();
+    let creates: Vec<_> = (0..)
+        .zip(&namespaces)
+        .map(|(slot, namespace)| {
+            let (network, guest, file) = (Arc::clone(&network), guest(slot), namespace.file());
+            tokio::spawn(async move {
+                let (plugging, plugged) = (Arc::clone(&network), guest.clone());
+                tokio::task::spawn_blocking(move || plugging.plug(&plugged, file.as_fd()).unwrap())
+                    .await
+                    .unwrap();
+                for _ in 0..10 {
+                    network.apply(&guest, &only(&["example.com"])).await.unwrap();
+                    network.usage(&guest).await;
+                    network.apply(&guest, &allow_all()).await.unwrap();
+                }
+                network.unplug(&guest).await.unwrap();
+            })
+        })
+        .collect();
+    for create in creates {
+        create.await.unwrap();
+    }
+    let took = since.elapsed();
+    is_over.store(true, Ordering::Relaxed);
+    let longest = timer.await.unwrap();
+    eprintln!("20 creates took {took:?}; the longest delay of a 1 ms timer was {longest:?}");
+    assert!(longest < Duration::from_millis(100), "{longest:?}");
 }

@@ -1,4 +1,4 @@
-//! The network of an engine's sandboxes, as the operator wants it.
+//! Sets up the network of an engine's sandboxes from the configuration.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use tokio::sync::mpsc;
 use super::Scope;
 use crate::config::{Config, NetworkKind};
 
-/// A network, and what is to be known of it.
+/// A network, with what else the engine needs of it.
 pub struct Connected {
     pub network: Arc<dyn Network>,
     pub refusals: Option<mpsc::Receiver<Refusal>>,
-    /// Who answers the sandboxes' questions for names.
+    /// The address of the sandboxes' DNS server.
     pub resolver: Option<Ipv4Addr>,
 }
 
-/// Why sandboxes have their loopback alone, where they do.
+/// Why sandboxes have a loopback interface only, if they do.
 pub fn why_none(config: &Config, flavour: Flavour) -> Option<&'static str> {
     match (config.egress.network, flavour) {
         (NetworkKind::None, _) => Some("egress.network is \"none\""),
-        // Its own network stack would have to be given a link before it starts.
+        // gVisor has a network stack of its own, which would need the link before it starts.
         (NetworkKind::Nftables, Flavour::Gvisor) => {
             Some("gVisor sandboxes cannot be connected by this version")
         }
@@ -31,28 +31,29 @@ pub fn why_none(config: &Config, flavour: Flavour) -> Option<&'static str> {
     }
 }
 
-/// What the network is told.
+/// The settings of the network.
 pub fn settings(config: &Config, scope: &Scope) -> Result<HostSettings> {
     Ok(HostSettings {
         data_dir: scope.data_dir.clone(),
         slots: scope.slots,
-        // A block that the operator named is for the server, which may run beside this.
+        // The block that the operator configured is the server's, which may run at the same time.
         pool: if scope.data_dir == config.data_dir { config.egress.pool()? } else { net::Pool::Auto },
         resolver: config.egress.resolver()?,
         allow_private: config.egress.opened()?,
         closed: config.egress.closed()?,
+        rate_mbit: config.egress.rate_mbit,
     })
 }
 
 pub async fn connect(config: &Config, scope: &Scope, flavour: Flavour) -> Result<Connected> {
     if let Some(reason) = why_none(config, flavour) {
-        tracing::warn!(reason, "sandboxes have no network but their loopback");
+        tracing::warn!(reason, "sandboxes have a loopback interface only");
         return Ok(Connected { network: Arc::new(NoNetwork), refusals: None, resolver: None });
     }
     let settings = settings(config, scope)?;
     let opening = tokio::task::spawn_blocking(move || HostNetwork::open(settings)).await?;
     let (network, refusals) = opening.context(
-        "cannot make the network of sandboxes; 'sandboxd doctor' says what is missing, and egress.network = \"none\" does without",
+        "cannot set up the network of sandboxes; run 'sandboxd doctor' to see what is missing, or set egress.network = \"none\"",
     )?;
     let resolver = Some(network.gateway());
     Ok(Connected { network: Arc::new(network), refusals: Some(refusals), resolver })

@@ -10,10 +10,16 @@ use super::values::{Egress, OneOrMore};
 const DNS_PORT: u16 = 53;
 /// What answers nobody and what the gateway has, beside the addresses of sandboxes.
 const RESERVED: u64 = 3;
+const RATE_MBIT_MAX: u32 = 100_000;
 
 impl Egress {
     /// `slots` is how many sandboxes there may be.
     pub(super) fn check(&self, slots: u32) -> Result<()> {
+        ensure!(
+            self.rate_mbit <= RATE_MBIT_MAX,
+            "egress.rate_mbit is {}; it must be 0 (unlimited) to {RATE_MBIT_MAX}",
+            self.rate_mbit
+        );
         self.resolver()?;
         self.opened()?;
         self.closed()?;

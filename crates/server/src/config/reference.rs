@@ -235,6 +235,11 @@ const TABLES: [Table; 13] = [
                 "`\"auto\"` or network",
                 "IPv4 network that sandboxes have their addresses from, with at least `runtime.uid_slots` and 3 addresses. It may overlap no other network of this host. `\"auto\"` finds one in `10.64.0.0/10` and keeps to it.",
             ),
+            (
+                "rate_mbit",
+                "megabits a second, 0 to 100000; 0: unlimited",
+                "Limits what each sandbox sends and, separately, what it receives. Packets above the rate are dropped; bursts of a quarter of a second pass. A change takes effect at the next start, for running sandboxes too.",
+            ),
         ],
         free: None,
     },

@@ -181,6 +181,8 @@ pub struct Egress {
     pub closed: Vec<String>,
     /// Where the sandboxes' addresses are from: "auto", or an IPv4 network.
     pub pool: String,
+    /// Of each sandbox, in each direction; 0: unlimited.
+    pub rate_mbit: u32,
 }
 
 /// How sandboxes are connected.
@@ -318,6 +320,7 @@ impl Default for Egress {
             allow_private: Vec::new(),
             closed: Vec::new(),
             pool: "auto".to_owned(),
+            rate_mbit: 0,
         }
     }
 }

@@ -112,13 +112,13 @@ fn echo_stream(mut stream: TcpStream) {
 }
 
 /// The host and the outside. The thread that makes it is inside the host from then on.
-pub struct World {
+pub struct Fixture {
     pub host: Namespace,
     pub outside: Namespace,
     pub data: tempfile::TempDir,
 }
 
-impl World {
+impl Fixture {
     pub fn new() -> Self {
         let (host, outside) = (Namespace::new("host"), Namespace::new("out"));
         let data = tempfile::tempdir().unwrap();
@@ -147,6 +147,7 @@ impl World {
             resolver: Upstreams::Listed(vec![SocketAddr::from((SERVER, 5353))]),
             allow_private: Vec::new(),
             closed: Vec::new(),
+            rate_mbit: 0,
         }
     }
 

@@ -1,0 +1,101 @@
+//! The rate limit of each sandbox.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use net::{HostNetwork, HostSettings, Network};
+
+use crate::fixture::{Fixture, Inhabited, SERVER, allow_all, plug};
+
+const UPLOAD_PORT: u16 = 7009;
+const DOWNLOAD_PORT: u16 = 7010;
+/// For so long bytes are counted, after as much time for TCP to find the rate.
+const MEASURED: Duration = Duration::from_secs(2);
+const MBIT: f64 = 1e6 / 8.0;
+
+/// Serves one endless download, or swallows one endless upload, for each connection.
+fn serve(fixture: &Fixture) {
+    fixture.outside.inside(|| {
+        for port in [UPLOAD_PORT, DOWNLOAD_PORT] {
+            let listener = TcpListener::bind((SERVER, port)).unwrap();
+            thread::spawn(move || {
+                for mut stream in listener.incoming().flatten() {
+                    thread::spawn(move || {
+                        let mut buffer = vec![7; 65_536];
+                        match port {
+                            UPLOAD_PORT => while stream.read(&mut buffer).is_ok_and(|length| length > 0) {},
+                            _ => while stream.write_all(&buffer).is_ok() {},
+                        }
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// The rate in one direction that a connection of a sandbox gets, in Mbit/s.
+async fn measure(one: &Inhabited, port: u16) -> f64 {
+    let mut stream = one.namespace.inside(|| TcpStream::connect((SERVER, port)).unwrap());
+    // What is written and not yet sent counts, so there must not be much of it.
+    rustix::net::sockopt::set_socket_send_buffer_size(&stream, 128 << 10).unwrap();
+    let (bytes, connection) = (Arc::new(AtomicU64::new(0)), stream.try_clone().unwrap());
+    let counting = Arc::clone(&bytes);
+    let moving = thread::spawn(move || {
+        let mut buffer = vec![7; 65_536];
+        loop {
+            let moved = match port {
+                UPLOAD_PORT => stream.write(&buffer),
+                _ => stream.read(&mut buffer),
+            };
+            match moved {
+                Ok(length @ 1..) => counting.fetch_add(length as u64, Ordering::Relaxed),
+                _ => return,
+            };
+        }
+    });
+    tokio::time::sleep(MEASURED).await;
+    let (before, since) = (bytes.load(Ordering::Relaxed), Instant::now());
+    tokio::time::sleep(MEASURED).await;
+    let rate = (bytes.load(Ordering::Relaxed) - before) as f64 / since.elapsed().as_secs_f64() / MBIT;
+    connection.shutdown(std::net::Shutdown::Both).unwrap();
+    moving.join().unwrap();
+    rate
+}
+
+#[tokio::test]
+async fn a_limit_holds_in_both_directions_for_each_sandbox_and_for_running_ones_after_a_restart() {
+    let fixture = Fixture::new();
+    serve(&fixture);
+    let (network, _refusals) = fixture.open();
+    network.recover(&[]).await.unwrap();
+    let one = plug(&network, 0);
+    network.apply(&one.guest, &allow_all()).await.unwrap();
+    let unlimited = measure(&one, DOWNLOAD_PORT).await;
+    network.close().await;
+    drop(network);
+    let living = [(one.guest.clone(), allow_all())];
+    for rate_mbit in [50, 200] {
+        let (network, _refusals) =
+            HostNetwork::open(HostSettings { rate_mbit, ..fixture.settings() }).unwrap();
+        network.recover(&living).await.unwrap();
+        let beside = plug(&network, 1);
+        network.apply(&beside.guest, &allow_all()).await.unwrap();
+        for port in [UPLOAD_PORT, DOWNLOAD_PORT] {
+            let (first, second) = tokio::join!(measure(&one, port), measure(&beside, port));
+            eprintln!(
+                "rate_mbit {rate_mbit}, port {port}: {first:.1} and {second:.1} Mbit/s ({unlimited:.0} without)"
+            );
+            for rate in [first, second] {
+                let ratio = rate / f64::from(rate_mbit);
+                assert!((0.8..=1.2).contains(&ratio), "{ratio}");
+            }
+        }
+        network.unplug(&beside.guest).await.unwrap();
+        network.close().await;
+    }
+    assert!(unlimited > 400.0, "{unlimited}");
+}
