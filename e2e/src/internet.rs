@@ -10,7 +10,7 @@ mod dns;
 mod echo;
 pub mod image;
 mod namespace;
-mod tether;
+mod server_process;
 mod web;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,20 +24,20 @@ use tokio::runtime::Runtime;
 pub use capture::{ICMP, Packet, Seen, TCP, UDP};
 pub use certificates::OTHERS;
 pub use dns::{AAAA, Names, Says, TXT};
-pub use echo::{GREETING, Manner};
+pub use echo::{GREETING, StreamMode};
 pub use namespace::Namespace;
 pub use web::BIG_MB;
 
 /// The domain of its web servers, for which they have certificates.
 pub const ZONE: &str = "web.example";
-/// Its name server.
+/// The DNS server.
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 53);
-/// The machine's addresses: on its way out, in a network behind it, and one more.
+/// The host's addresses: on its uplink, in a network behind it, and an additional one.
 pub const MACHINE: [Ipv4Addr; 3] =
     [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 168, 77, 1), Ipv4Addr::new(192, 0, 2, 129)];
-/// The same by IPv6.
+/// The same for IPv6.
 pub const MACHINE_V6: [&str; 2] = ["2001:db8:1::1", "fd00:77::1"];
-/// Addresses of the internet by IPv6: one like any other, and a cloud's metadata service.
+/// IPv6 addresses of the internet: an ordinary one, and a metadata service.
 pub const OUTSIDE_V6: [&str; 3] = ["2001:db8:ffff::1", "fd00:ec2::254", "2606:4700:4700::1111"];
 
 /// Enables forwarding, so that everything passes that is not filtered.
@@ -69,12 +69,12 @@ for all in 2001:db8:ffff::/48 fd00:ec2::254 2606:4700:4700::1111; do ip -6 route
 # A service that nobody made answers nothing, and does not say so: what was sent is seen all the same.
 sysctl -q -w net.ipv4.icmp_ratelimit=0 net.ipv4.ip_local_port_range='1500 65000'
 ";
-/// TEST-NET-3, of which each site takes one address.
+/// TEST-NET-3; each site has one address.
 const SITES: u8 = 250;
 
-/// Everything that is not the machine, and the machine.
+/// The internet, and the host.
 pub struct Internet {
-    // Servers end before their namespace.
+    // Servers are dropped before their namespace.
     runtime: Option<Runtime>,
     web: Mutex<Option<web::Web>>,
     machine: Namespace,
@@ -86,7 +86,7 @@ pub struct Internet {
     dir: tempfile::TempDir,
 }
 
-/// A host with a name and an address of its own.
+/// A site with a name and an address of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     pub name: String,
@@ -94,7 +94,7 @@ pub struct Site {
 }
 
 impl Internet {
-    /// One with a name server, and nothing else yet.
+    /// Creates an internet with a DNS server only.
     pub fn new() -> Result<Self> {
         let (machine, outside) = (Namespace::new()?, Namespace::new()?);
         for link in ["wan", "lan"] {
@@ -140,7 +140,7 @@ impl Internet {
         Ok(())
     }
 
-    /// Moves the calling thread to the machine; the daemon and all tests belong there.
+    /// Moves the calling thread to the host's namespace, where the daemon and all tests run.
     pub fn enter(&self) -> Result<()> {
         self.machine.enter()
     }
@@ -161,12 +161,12 @@ impl Internet {
         &self.seen
     }
 
-    /// The certificate that its web servers' are signed with.
+    /// The authority's certificate.
     pub fn authority(&self) -> PathBuf {
         self.certificates.authority.clone()
     }
 
-    /// Web servers on every address: HTTP on 80 and 8080, HTTPS on 443, 853 and 8443.
+    /// Starts web servers on every address: HTTP on 80 and 8080, HTTPS on 443, 853 and 8443.
     pub fn web(&self) -> Result<()> {
         let mut web = self.web.lock().unwrap_or_else(PoisonError::into_inner);
         if web.is_none() {
@@ -188,14 +188,14 @@ impl Internet {
         Ok(Ipv4Addr::new(203, 0, 113, number))
     }
 
-    /// A new host of that name below [`ZONE`], which the name server knows.
+    /// Adds a site with this name below [`ZONE`] to the DNS server.
     pub fn site(&self, name: &str) -> Result<Site> {
         let site = Site { name: format!("{name}.{ZONE}"), address: self.address()? };
         self.names.set(&site.name, Says::A(vec![site.address], 300));
         Ok(site)
     }
 
-    /// The name server at another address and port too.
+    /// Starts the DNS server at another address and port too.
     pub fn dns_at(&self, address: Ipv4Addr, port: u16) -> Result<()> {
         let (udp, tcp) = self.sockets(SocketAddr::from((address, port)))?;
         let names = || Arc::clone(&self.names);
@@ -204,7 +204,7 @@ impl Internet {
         self.spawn(dns::serve_tcp(names(), tokio::net::TcpListener::from_std(tcp)?))
     }
 
-    /// An echo of datagrams.
+    /// Starts a UDP echo server.
     pub fn echo_at(&self, address: impl Into<IpAddr>, port: u16) -> Result<()> {
         let address = SocketAddr::new(address.into(), port);
         let socket = self.outside.inside(|| Ok(std::net::UdpSocket::bind(address)?))?;
@@ -213,13 +213,13 @@ impl Internet {
         self.spawn(echo::datagrams(tokio::net::UdpSocket::from_std(socket)?))
     }
 
-    /// A server of streams.
-    pub fn stream_at(&self, address: impl Into<IpAddr>, port: u16, manner: Manner) -> Result<()> {
+    /// Starts a TCP server.
+    pub fn stream_at(&self, address: impl Into<IpAddr>, port: u16, mode: StreamMode) -> Result<()> {
         let address = SocketAddr::new(address.into(), port);
         let listener = self.outside.inside(|| Ok(std::net::TcpListener::bind(address)?))?;
         listener.set_nonblocking(true)?;
         let _guard = self.runtime.as_ref().context("the internet is over")?.enter();
-        self.spawn(echo::streams(tokio::net::TcpListener::from_std(listener)?, manner))
+        self.spawn(echo::streams(tokio::net::TcpListener::from_std(listener)?, mode))
     }
 
     fn sockets(&self, address: SocketAddr) -> Result<(std::net::UdpSocket, std::net::TcpListener)> {

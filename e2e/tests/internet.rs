@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use e2e::internet::{GREETING, Internet, Manner, OUTSIDE_V6, RESOLVER, Says, TCP, UDP};
+use e2e::internet::{GREETING, Internet, OUTSIDE_V6, RESOLVER, Says, StreamMode, TCP, UDP};
 
 /// What a command on the machine prints.
 fn machine(internet: &Internet, command: &str) -> String {
@@ -76,8 +76,8 @@ fn echoes_answer_and_are_seen() {
     internet.watch().unwrap();
     let address = internet.address().unwrap();
     internet.echo_at(address, 443).unwrap();
-    internet.stream_at(address, 25, Manner::Greets).unwrap();
-    internet.stream_at(address, 26, Manner::Repeats).unwrap();
+    internet.stream_at(address, 25, StreamMode::Greets).unwrap();
+    internet.stream_at(address, 26, StreamMode::Repeats).unwrap();
     let python = |port: u16, kind: &str, says: &str| {
         let script = format!(
             "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_{kind}); s.settimeout(3); \

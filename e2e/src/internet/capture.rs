@@ -1,5 +1,5 @@
-//! What arrived: every packet that came into the internet, whatever a server made of it. A refusal that a client sees proves
-//! little; that its target saw nothing proves it.
+//! Records every packet that arrives in the internet. A refusal that a client sees proves little; the absence of packets at
+//! the target proves it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,7 @@ use super::namespace::Namespace;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// As much of a packet as is looked at: the longest head of IPv4, and the ports.
+/// Captured bytes of a packet: the longest IPv4 header, and the ports.
 const LOOKED_AT: usize = 64;
 const LOOK_UP_EVERY: Duration = Duration::from_millis(100);
 const BUFFER_BYTES: usize = 32 << 20;
@@ -24,7 +24,7 @@ pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
-/// Packets of one kind. The port is the one they went to; 0 where there is none, or where a fragment does not say.
+/// One kind of packet. The port is the destination's; 0 if there is none, as in a later fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Packet {
     pub from: IpAddr,
@@ -33,12 +33,12 @@ pub struct Packet {
     pub port: u16,
 }
 
-/// All that has arrived so far, and how often.
+/// The recorded packets, with counts.
 #[derive(Default)]
 pub struct Seen(Mutex<HashMap<Packet, u64>>);
 
 impl Seen {
-    /// Watches a namespace, by threads that end when nobody looks any more.
+    /// Watches a namespace, by threads that end when this is dropped.
     pub(super) fn watch(self: &Arc<Self>, namespace: &Namespace) -> Result<()> {
         for ethertype in [ETHERTYPE_IPV4, ETHERTYPE_IPV6] {
             let socket = namespace.inside(|| packet_socket(ethertype))?;
@@ -58,13 +58,13 @@ impl Seen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What came for an address.
+    /// Packets to an address.
     pub fn to(&self, address: impl Into<IpAddr>) -> Vec<Packet> {
         let address = address.into();
         self.all(|packet| packet.to == address)
     }
 
-    /// What came for a port of an address.
+    /// Packets to a port of an address.
     pub fn at(&self, address: impl Into<IpAddr>, protocol: u8, port: u16) -> u64 {
         let address = address.into();
         let book = self.book();
@@ -78,7 +78,7 @@ impl Seen {
         self.book().keys().filter(|packet| wanted(packet)).copied().collect()
     }
 
-    /// Whether anything came by IPv6 but the talk of neighbours.
+    /// Whether IPv6 packets arrived, apart from neighbour discovery.
     pub fn ipv6(&self) -> Vec<Packet> {
         self.all(|packet| match packet.to {
             IpAddr::V6(to) => !to.is_multicast() && !to.is_unicast_link_local(),
@@ -90,11 +90,11 @@ impl Seen {
 fn packet_socket(ethertype: u16) -> Result<OwnedFd> {
     let number: RawProtocol = NonZeroU32::new(u32::from(ethertype.to_be())).context("no protocol")?;
     let protocol = Some(Protocol::from_raw(number));
-    // Of one ethertype, a socket is given what comes in and not what goes out.
+    // A socket for one ethertype receives incoming packets only.
     let socket =
         rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LOOK_UP_EVERY))?;
-    // As large as root may have it: a flood is not to hide what came amid it.
+    // As large as allowed: a flood must not displace other packets.
     sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES)?;
     Ok(socket)
 }
@@ -102,7 +102,7 @@ fn packet_socket(ethertype: u16) -> Result<OwnedFd> {
 fn read(socket: &OwnedFd, seen: &Weak<Seen>) {
     while let Some(seen) = seen.upgrade() {
         let mut packet = [0; LOOKED_AT];
-        // An error is a moment without packets, or a link that came up or went down.
+        // An error is a timeout, or a link that changed its state.
         if let Ok((length, _)) = rustix::net::recv(socket, &mut packet[..], RecvFlags::empty()) {
             seen.note(&packet[..length.min(LOOKED_AT)]);
         }

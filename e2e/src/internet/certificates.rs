@@ -1,14 +1,14 @@
-//! An authority of our own and the certificate of all web servers of this internet.
+//! A certificate authority and the certificate of all web servers of this internet.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 
-/// Names that the servers can prove to be, besides those below [`super::ZONE`].
+/// Names in the certificate, besides those below [`super::ZONE`].
 pub const OTHERS: [&str; 4] = ["dns.google", "cloudflare-dns.com", "one.one.one.one", "dns.quad9.net"];
 
-/// Where they lie.
+/// The directory of the files.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     pub authority: PathBuf,

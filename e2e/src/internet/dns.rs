@@ -14,30 +14,30 @@ const CNAME: u16 = 5;
 pub const TXT: u16 = 16;
 pub const AAAA: u16 = 28;
 
-/// What a name is answered with.
+/// The answer for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Says {
-    /// These addresses, for so many seconds.
+    /// Addresses, with a time to live in seconds.
     A(Vec<Ipv4Addr>, u32),
     Aaaa(Vec<Ipv6Addr>, u32),
-    /// Another name, and what that one says, if it is known here.
+    /// An alias and its answer, if the target is known here.
     Cname(String, u32),
-    /// The first to the first query for an address, the last to all from then on. Each may be kept for no second.
+    /// The first address in the first answer, the last one from then on. With a time to live of 0.
     InTurn(Vec<Vec<Ipv4Addr>>),
-    /// Nothing at all.
+    /// No answer.
     Silence,
     Failure,
-    /// Addresses of its own, and beside them one for a name that is not its to speak of.
+    /// Addresses of the name, and one for a foreign name.
     Lie {
         own: Ipv4Addr,
         other: String,
         others: Ipv4Addr,
     },
-    /// An answer over UDP that is cut short: the whole is to be had over TCP.
+    /// A truncated answer over UDP; the complete one over TCP.
     OnlyOverTcp(Vec<Ipv4Addr>),
 }
 
-/// The names of this internet, and what was asked for.
+/// The names of this internet, and the queries received.
 #[derive(Default)]
 pub struct Names(Mutex<Book>);
 
@@ -65,7 +65,7 @@ impl Names {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on. A name may begin with `*.`, which stands for all below that have no word of their own.
+    /// Sets an answer. A name that begins with `*.` stands for all names below that have no answer of their own.
     pub fn set(&self, name: &str, says: Says) {
         self.book().names.insert(name.to_ascii_lowercase(), (says, 0));
     }
@@ -77,7 +77,7 @@ impl Names {
         book.asked.iter().filter(|(asked, _)| asked == name || asked.ends_with(&below)).cloned().collect()
     }
 
-    /// The answer to a message; none for what is not understood, and where silence was wanted.
+    /// The answer to a message; `None` for an invalid one, and for [`Says::Silence`].
     fn answer(&self, query: &[u8], way: Way) -> Option<Vec<u8>> {
         let (name, kind, end) = question(query)?;
         let mut book = self.book();
@@ -141,7 +141,7 @@ impl Book {
     }
 }
 
-/// The name that is asked for, the type, and where the question ends.
+/// The question's name and type, and where it ends.
 fn question(query: &[u8]) -> Option<(String, u16, usize)> {
     let mut at = 12;
     let mut name = String::new();
@@ -177,7 +177,7 @@ fn labels(name: &str) -> Vec<u8> {
 
 fn message(query: &[u8], question_end: usize, code: u8, records: &[Record], cut_short: bool) -> Vec<u8> {
     let mut bytes = query[..2].to_vec();
-    // An answer with authority, to a query that may have wished for recursion, which is granted.
+    // An authoritative answer, with recursion available.
     bytes.push(0x84 | (query[2] & 0x01) | if cut_short { 0x02 } else { 0 });
     bytes.push(0x80 | code);
     bytes.extend_from_slice(&[0, 1]);
@@ -200,7 +200,7 @@ pub(super) async fn serve_udp(names: Arc<Names>, socket: UdpSocket) -> Result<()
     loop {
         let (length, from): (usize, SocketAddr) = socket.recv_from(&mut buffer).await?;
         if let Some(answer) = names.answer(&buffer[..length], Way::Udp) {
-            // Whoever asked may have gone.
+            // The client may be gone.
             let _ = socket.send_to(&answer, from).await;
         }
     }

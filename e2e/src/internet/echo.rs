@@ -1,4 +1,4 @@
-//! Servers that are neither HTTP nor TLS: echoes by datagram and by stream, and one that speaks first.
+//! Servers that are neither HTTP nor TLS: UDP and TCP echo, and one that sends first.
 
 use std::io::Result;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// What the server that speaks first says.
+/// The greeting of the server that sends first.
 pub const GREETING: &str = "220 here is a server that speaks first\r\n";
-/// Between two signs of life of a stream that never ends.
+/// The interval of data in an endless stream.
 const BEAT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// Says something and then everything that it hears.
+pub enum StreamMode {
+    /// Sends a greeting and then echoes.
     Greets,
-    /// Says everything that it hears.
+    /// Echoes.
     Repeats,
-    /// Answers a request of HTTP with a stream that never ends.
+    /// Answers an HTTP request with an endless stream.
     Drips,
 }
 
@@ -26,21 +26,21 @@ pub(super) async fn datagrams(socket: UdpSocket) -> Result<()> {
     let mut buffer = vec![0; 65_536];
     loop {
         let (length, from) = socket.recv_from(&mut buffer).await?;
-        // Whoever asked may have gone.
+        // The client may be gone.
         let _ = socket.send_to(&buffer[..length], from).await;
     }
 }
 
-pub(super) async fn streams(listener: TcpListener, manner: Manner) -> Result<()> {
+pub(super) async fn streams(listener: TcpListener, mode: StreamMode) -> Result<()> {
     let listener = Arc::new(listener);
     loop {
         let (stream, _) = listener.accept().await?;
-        tokio::spawn(serve(stream, manner));
+        tokio::spawn(serve(stream, mode));
     }
 }
 
-async fn serve(mut stream: TcpStream, manner: Manner) -> Result<()> {
-    if manner == Manner::Greets {
+async fn serve(mut stream: TcpStream, mode: StreamMode) -> Result<()> {
+    if mode == StreamMode::Greets {
         stream.write_all(GREETING.as_bytes()).await?;
     }
     let mut buffer = vec![0; 16_384];
@@ -49,7 +49,7 @@ async fn serve(mut stream: TcpStream, manner: Manner) -> Result<()> {
         if length == 0 {
             return Ok(());
         }
-        if manner == Manner::Drips {
+        if mode == StreamMode::Drips {
             return drip(stream).await;
         }
         stream.write_all(&buffer[..length]).await?;

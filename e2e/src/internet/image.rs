@@ -1,5 +1,5 @@
-//! The image that sandboxes on this internet have: Debian with the clients that people use. Built once for all tests, by the
-//! code that builds images for users.
+//! The image of sandboxes on this internet: Debian with common clients. Built once for all tests, by the code that builds
+//! images for users.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,16 +8,16 @@ use image::{Catalogue, Images};
 
 use crate::options::workspace;
 
-/// Its name.
+/// The image's name.
 pub const IMAGE: &str = "network";
-/// What it is made of.
+/// The image's packages.
 pub const SOURCE: &str = "debian:bookworm+ca-certificates+curl+git+procps+python3+python3-pip+openssl\
     +bind9-dnsutils+wget+iputils-ping+iproute2+node22";
 
-/// Has it in the images that all tests share.
+/// Adds it to the images that all tests share.
 pub fn build() -> Result<()> {
     static BUILT: OnceLock<std::result::Result<(), String>> = OnceLock::new();
-    // A thread of its own: the caller may be inside a runtime.
+    // On a separate thread, because the caller may be inside a runtime.
     let build = || {
         let built = std::thread::spawn(|| build_now().map_err(|error| format!("{error:#}"))).join();
         built.map_err(|_| "the building thread panicked".to_owned())?

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// One that is empty but for its loopback.
+/// A namespace with a loopback interface only.
 pub struct Namespace {
     holder: Child,
     file: File,
@@ -31,12 +31,12 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The process in it, for tools that name a namespace by one.
+    /// The process that holds it, for tools that identify a namespace by a process.
     pub fn pid(&self) -> u32 {
         self.holder.id()
     }
 
-    /// Moves the calling thread into it, for good. What the thread starts afterwards is there too.
+    /// Moves the calling thread into it permanently. Children of the thread are inside too.
     pub fn enter(&self) -> Result<()> {
         move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
             .context("entering a network namespace")
@@ -53,7 +53,7 @@ impl Namespace {
         })
     }
 
-    /// Runs lines of shell in it; answers what they print.
+    /// Runs a shell script in it; returns the output.
     pub fn shell(&self, script: &str) -> Result<String> {
         self.inside(|| {
             let mut child = Command::new("sh")

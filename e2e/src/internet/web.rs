@@ -1,5 +1,5 @@
-//! The web of this internet: one nginx on every address, with HTTP/1.1 and 2, TLS under our own authority, a websocket, git,
-//! and what package managers ask for.
+//! The web servers of this internet: one nginx on every address, with HTTP/1.1 and 2, TLS under the test's authority, a
+//! websocket, git, and package indexes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,15 +9,15 @@ use anyhow::{Result, bail, ensure};
 
 use super::certificates::Certificates;
 use super::namespace::Namespace;
-use super::tether::Tether;
+use super::server_process::ServerProcess;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of `/big`, which throughput is measured with.
+/// The size of `/big`, for throughput measurements.
 pub const BIG_MB: u64 = 256;
 
-/// The servers of the web.
+/// The web servers.
 pub struct Web {
-    _servers: Vec<Tether>,
+    _servers: Vec<ServerProcess>,
     pub log: PathBuf,
 }
 
@@ -39,9 +39,9 @@ impl Web {
         let path = |path: &Path| path.display().to_string();
         let servers = outside.inside(|| {
             Ok(vec![
-                Tether::new(["python3", &path(&script), &path(&echo)])?,
-                Tether::new(["fcgiwrap", "-s", &format!("unix:{}", git.display())])?,
-                Tether::new(["nginx", "-p", &path(dir), "-c", &path(&config)])?,
+                ServerProcess::new(["python3", &path(&script), &path(&echo)])?,
+                ServerProcess::new(["fcgiwrap", "-s", &format!("unix:{}", git.display())])?,
+                ServerProcess::new(["nginx", "-p", &path(dir), "-c", &path(&config)])?,
             ])
         })?;
         await_file(&echo)?;
@@ -72,7 +72,7 @@ fn run(program: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Every page says whom its server took itself for, and where.
+/// Every page names the host and address that its server assumed.
 fn nginx(dir: &Path, certificates: &Certificates) -> String {
     let dir = dir.display();
     let (certificate, key) = (certificates.certificate.display(), certificates.key.display());
@@ -120,7 +120,7 @@ http {{
     )
 }
 
-/// A repository of one commit.
+/// A git repository with one commit.
 const REPOSITORY: &str = r#"set -eu
 git=$1/git/project.git
 unset GIT_DIR GIT_WORK_TREE
@@ -133,7 +133,7 @@ git -C "$git" update-ref refs/heads/main "$commit"
 git -C "$git" update-server-info
 "#;
 
-/// A wheel and an index of one page; the same as a package of npm. The files are on another host than the index.
+/// A wheel and an index page; the same for npm. The files are on another host than the index.
 const PACKAGES: &str = r#"
 import base64, hashlib, io, json, sys, tarfile, zipfile
 root, zone = sys.argv[1:]

@@ -1,8 +1,9 @@
-//! A policy that changes while its sandbox runs: at once for what begins, and within a second for what goes on.
+//! Policy changes of a running sandbox: new flows are decided by the new policy at once, and open ones are cut within a
+//! second.
 
 use std::time::{Duration, Instant};
 
-use e2e::internet::Manner;
+use e2e::internet::StreamMode;
 use serde_json::{Value, json};
 
 use crate::guest::{Guest, python};
@@ -10,7 +11,7 @@ use crate::{until, world};
 
 const CUT_WITHIN: Duration = Duration::from_secs(1);
 
-/// A connection over TLS that goes on until it is cut, and says so.
+/// A TLS connection that stays open until it is cut, and reports that.
 fn holds_tls(name: &str) -> String {
     python(&format!(
         "context = ssl.create_default_context()\ns = context.wrap_socket(tcp('{name}', 443, 50), server_hostname='{name}')\n\
@@ -20,7 +21,7 @@ fn holds_tls(name: &str) -> String {
     ))
 }
 
-/// A stream that comes on and on; says when it stops.
+/// A download without end; reports when it stops.
 fn holds_stream(name: &str, port: u16) -> String {
     python(&format!(
         "s = tcp('{name}', {port}, 3); s.send(request('{name}')); s.recv(99)\nprint('begun', flush=True)\n\
@@ -29,7 +30,7 @@ fn holds_stream(name: &str, port: u16) -> String {
     ))
 }
 
-/// Datagrams back and forth; says when no answer comes.
+/// Exchanges datagrams; reports when no answer arrives.
 fn holds_echo(name: &str) -> String {
     python(&format!(
         "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.5); s.connect(('{name}', 7))\n\
@@ -44,8 +45,8 @@ async fn what_is_allowed_no_more_is_cut() {
     let (kept, goes) = (world.site("change-kept"), world.site("change-goes"));
     for site in [&kept, &goes] {
         world.internet.echo_at(site.address, 7).unwrap();
-        world.internet.stream_at(site.address, 8000, Manner::Drips).unwrap();
-        world.internet.stream_at(site.address, 2525, Manner::Greets).unwrap();
+        world.internet.stream_at(site.address, 8000, StreamMode::Drips).unwrap();
+        world.internet.stream_at(site.address, 2525, StreamMode::Greets).unwrap();
     }
     let raw = |name: &str| {
         python(&format!(
@@ -66,7 +67,7 @@ async fn what_is_allowed_no_more_is_cut() {
         let said = stream.next().await.unwrap().unwrap().data;
         assert!(said == "cut" || said == "closed", "{n}: {said}");
     }
-    // The echo gives up half a second after the last answer.
+    // The client gives up half a second after the last answer.
     assert!(begin.elapsed() < CUT_WITHIN + Duration::from_millis(700), "cut after {:?}", begin.elapsed());
     guest.fails(&format!("curl -sS --max-time 5 https://{}/hello", goes.name)).await;
     guest.output(&format!("curl -sS --max-time 5 https://{}/hello", kept.name)).await;
@@ -74,7 +75,7 @@ async fn what_is_allowed_no_more_is_cut() {
         let next = tokio::time::timeout(Duration::from_millis(300), stream.next()).await;
         assert!(next.is_err(), "what is allowed still was cut: {next:?}");
     }
-    // And what was added works at once.
+    // Added names work at once.
     guest.patch(json!({ "allow": [kept.name, goes.name] })).await;
     guest.output(&format!("curl -sS --max-time 5 https://{}/hello", goes.name)).await;
 }
@@ -85,7 +86,7 @@ async fn from_open_to_closed_and_back() {
     let (listed, other) = (world.site("turn-listed"), world.site("turn-other"));
     for site in [&listed, &other] {
         world.internet.echo_at(site.address, 7).unwrap();
-        world.internet.stream_at(site.address, 8000, Manner::Drips).unwrap();
+        world.internet.stream_at(site.address, 8000, StreamMode::Drips).unwrap();
     }
     let guest = world.open().await;
     let mut held = Vec::new();
@@ -143,7 +144,7 @@ async fn it_is_shown_and_told() {
     assert_eq!(event["egress"], network["egress"]);
 }
 
-/// A policy stays with its sandbox when that is paused, also when its processes are lost meanwhile.
+/// A sandbox keeps its policy while it is paused, even if its processes are lost.
 #[tokio::test]
 async fn it_stays_over_a_pause() {
     let world = world().await;
@@ -157,7 +158,7 @@ async fn it_stays_over_a_pause() {
         guest.fails(&format!("curl -sS --max-time 5 http://{}/hello", other.address)).await;
     };
     works().await;
-    // Changed while paused: in force on waking.
+    // A change while paused is in force after resume.
     guest.order("pause").await;
     guest.patch(json!({ "allow": [other.name] })).await;
     guest.order("resume").await;

@@ -1,4 +1,4 @@
-//! What `sandboxd egress check` says is what happens.
+//! The verdicts of `sandboxd egress check` agree with what happens.
 
 use std::net::Ipv4Addr;
 
@@ -23,7 +23,7 @@ async fn verdicts_agree_with_what_happens() {
         "check-none.web.example"
     ]);
     let cases = [
-        // Who, which port, whether under a list, whether under none.
+        // Host, port, whether it passes under default deny, and under default allow.
         (listed.name.clone(), 80, true, true),
         (listed.name.clone(), 443, true, true),
         (listed.name.to_uppercase(), 8443, true, true),

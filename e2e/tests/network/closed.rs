@@ -10,7 +10,7 @@ use crate::{World, world};
 
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
-/// Under each kind of policy.
+/// Tests under both defaults.
 async fn under_both(world: &World, test: impl AsyncFn(&Guest<'_>)) {
     let listed = world.internet.address().unwrap();
     let name = format!("only-{listed}.web.example").replace("..", ".");
@@ -21,7 +21,7 @@ async fn under_both(world: &World, test: impl AsyncFn(&Guest<'_>)) {
     }
 }
 
-/// Tries each way to each address; a way that was not refused says so. The sandbox's own loopback answers pings.
+/// Tries each protocol to each address, and reports those that pass. The sandbox's own loopback answers pings.
 fn tries(addresses: &[String], ports: &[u16]) -> String {
     format!(
         "for address in {addresses:?}:\n    for port in {ports:?}:\n        \
@@ -113,7 +113,7 @@ async fn the_machine_itself() {
         gateways.lines().map(str::to_owned).chain(["127.0.0.2".to_owned()]).collect();
     assert!(MACHINE.iter().all(|own| addresses.contains(&own.to_string())), "{addresses:?}");
     under_both(&world, async |guest| {
-        // Before the many tries, of which not each is told.
+        // Before the many tries, of which not every one becomes an event.
         guest.fails(&format!("curl -sS --max-time 3 http://{}:{}/", MACHINE[1], tcp[0])).await;
         guest.was_told(&["closed-address"], &MACHINE[1].to_string()).await;
         assert_eq!(guest.python(&tries(&addresses, &ports)).await, "");
@@ -134,7 +134,7 @@ async fn the_machine_itself() {
     assert!(datagrams.recv(&mut [0; 9]).is_err(), "a datagram came through");
 }
 
-/// The one address that it may talk to gives names, and nothing else.
+/// The gateway serves DNS and nothing else.
 #[tokio::test]
 async fn the_gateway_gives_names_alone() {
     let world = world().await;
@@ -168,7 +168,7 @@ async fn ipv6() {
             );
             assert_eq!(guest.python(&program).await, "");
         }
-        // Frames by hand, which ask no routing table: a neighbour's talk, and a packet with an address made up.
+        // Raw frames, which bypass the routing table: neighbour messages, and packets with forged addresses.
         let program = r#"
 links = [name for n, name in socket.if_nameindex() if name != "lo"]
 try:

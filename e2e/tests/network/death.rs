@@ -1,16 +1,15 @@
-//! The daemon ends, is killed, or loses its rules: nothing is open that was not, and all works again after.
+//! The daemon ends, is killed, or loses its rules: nothing opens, and everything works again afterwards.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use e2e::internet::{Manner, Site, TCP, UDP};
+use e2e::internet::{Site, StreamMode, TCP, UDP};
 use e2e::service::ServiceOptions;
 
 use crate::guest::{Guest, python};
 use crate::{World, until};
 
-/// Two sandboxes, one of each kind, that try again and again what is refused to both and to one, and write down what
-/// they got.
+/// Two sandboxes, one of each default, that continuously try closed destinations and record what they reach.
 struct Tries<'a> {
     strict: Guest<'a>,
     open: Guest<'a>,
@@ -23,7 +22,7 @@ impl<'a> Tries<'a> {
         let (listed, other) = (world.site("death-listed"), world.site("death-other"));
         for site in [&listed, &other] {
             world.internet.echo_at(site.address, 7).unwrap();
-            world.internet.stream_at(site.address, 2525, Manner::Greets).unwrap();
+            world.internet.stream_at(site.address, 2525, StreamMode::Greets).unwrap();
         }
         let tries =
             Self { strict: world.strict(&[&listed.name]).await, open: world.open().await, listed, other };
@@ -54,7 +53,7 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// What each of them tries all the time from now on, whether or not there is a daemon.
+    /// Starts the continuous tries, whether or not there is a daemon.
     async fn go_on_trying(&self) {
         let program = format!(
             "while True:\n    for address in ('{}', '169.254.169.254', '10.99.5.5', '192.0.2.1', '192.168.77.20'):\n        \
@@ -85,7 +84,7 @@ async fn own_world() -> World {
 async fn killed_and_started_again() {
     let world = own_world().await;
     let tries = Tries::new(&world).await;
-    // Only the strict one from here on: what the open one may reach would hide what this one may not.
+    // Only the sandbox under default deny from here on: traffic of the other would hide its leaks.
     tries.open.terminate().await;
     let other = world.site("death-unseen");
     let command = format!(
@@ -115,7 +114,7 @@ async fn killed_and_started_again() {
 async fn restarted_in_good_order() {
     let world = own_world().await;
     let tries = Tries::new(&world).await;
-    // A connection of the open one goes through the kernel alone: it does not notice.
+    // A connection under default allow bypasses the daemon and survives.
     let holds = python(&format!(
         "s = tcp('{}', 2525, 30); s.recv(99)\nprint('begun', flush=True)\nwhile not os.path.exists('/go'): time.sleep(0.05)\n\
          s.send(b'x'); open('/got', 'w').write(str(s.recv(9)))",
@@ -139,7 +138,7 @@ async fn restarted_in_good_order() {
         .await;
 }
 
-/// Somebody clears the machine's firewall.
+/// Another program flushes the firewall.
 #[tokio::test]
 async fn the_rules_are_taken_away() {
     let world = own_world().await;
@@ -154,7 +153,7 @@ async fn the_rules_are_taken_away() {
         .await;
         tries.works().await;
     }
-    // Each chain for itself, while both try what is closed to them.
+    // Each chain separately, while both try closed destinations.
     tries.go_on_trying().await;
     let shell = |command: &str| world.internet.machine().shell(command).unwrap();
     let table = shell("nft list tables | awk '/sandboxd_/ {print $3}'").trim().to_owned();
@@ -166,7 +165,7 @@ async fn the_rules_are_taken_away() {
         shell(&format!("nft flush chain inet {table} {chain}"));
         until(&format!("{chain} is back"), Duration::from_secs(2), async || rules(chain) == before).await;
     }
-    // In the moment without rules something may have got out; now nothing does.
+    // While the rules were missing, packets may have passed; now none do.
     let arrived = || {
         let seen = world.internet.seen();
         let closed = ["169.254.169.254", "10.99.5.5", "192.168.77.20"]

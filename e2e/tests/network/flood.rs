@@ -1,11 +1,11 @@
-//! One sandbox takes all it can get; the others and the service do not notice.
+//! One sandbox uses all it can get; other sandboxes and the API are not affected.
 
 use std::time::{Duration, Instant};
 
 use crate::guest::{Guest, python};
 use crate::{SANDBOXES, world};
 
-/// So many connections, as many of them at once as the sandbox's own limits allow.
+/// Opens connections, as many at once as the sandbox's limits allow.
 fn opens(count: usize, target: &str, port: u16, sends: &str) -> String {
     python(&format!(
         "import resource, multiprocessing\nresource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)\n\
@@ -16,7 +16,7 @@ fn opens(count: usize, target: &str, port: u16, sends: &str) -> String {
     ))
 }
 
-/// How long a request of another sandbox takes, and one to the service.
+/// The latency of a request of another sandbox, and of one to the API.
 async fn others_are_served(other: &Guest<'_>, name: &str) {
     let end = Instant::now() + Duration::from_secs(6);
     while Instant::now() < end {
@@ -48,7 +48,7 @@ async fn ten_thousand_connections() {
         others_are_served(&other, &mine.name).await;
         let held = flood.next().await.unwrap().unwrap().data;
         assert!(held.parse::<usize>().is_ok(), "{held}");
-        // The one that did it is not locked out for good.
+        // The flooding sandbox recovers.
         crate::until("it is served again", Duration::from_secs(30), async || {
             let said = guest.run(&format!("curl -sS --max-time 5 http://{}/hello", target.name)).await;
             said["exitCode"] == 0
@@ -82,7 +82,7 @@ print(n)
     let mut flood = guest.goes_on(&python(program)).await;
     others_are_served(&other, &mine.name).await;
     assert!(flood.next().await.unwrap().is_some());
-    // Events are told by the burst, not by the packet.
+    // There is one event for each burst, not for each packet.
     assert!(guest.refusals().len() < 200, "{} events", guest.refusals().len());
     assert!(world.service.log().len() < 4_000_000, "the log has {} bytes", world.service.log().len());
 }

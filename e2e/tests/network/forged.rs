@@ -1,4 +1,4 @@
-//! Names that are not the truth, and addresses without a name: refused to a sandbox whose policy lists one host.
+//! Forged names, and addresses without a name: refused to a sandbox whose policy lists one host.
 
 use crate::guest::Guest;
 use crate::{World, world};
@@ -15,7 +15,7 @@ impl<'a> Forger<'a> {
     async fn new(world: &'a World, name: &str) -> Self {
         let (listed, other) = (world.site(&format!("{name}-listed")), world.site(&format!("{name}-other")));
         let guest = world.strict(&[&listed.name]).await;
-        // Its address is known to the sandbox, so that nothing fails for want of that.
+        // The address is learnt, so that this is not the reason of the refusal.
         assert!(
             guest
                 .output(&format!("curl -sS --max-time 20 http://{}/hello", listed.name))
@@ -25,7 +25,7 @@ impl<'a> Forger<'a> {
         Self { guest, listed, other }
     }
 
-    /// What a program in Python gets must not be a page of anybody's.
+    /// A Python program must not receive a page of any server.
     async fn gets_nothing(&self, program: &str) {
         let said = self.guest.python(program).await;
         assert!(!said.contains("hello host") && !said.contains("200"), "{program}: {said}");
@@ -49,7 +49,7 @@ async fn an_address_without_a_name() {
     world.saw_nothing_at(address);
 }
 
-/// The client says whom it wants in the clear, and goes elsewhere.
+/// The client names a listed host and connects to another.
 #[tokio::test]
 async fn the_name_of_a_listed_host_for_another_address() {
     let world = world().await;
@@ -63,7 +63,7 @@ async fn the_name_of_a_listed_host_for_another_address() {
         );
         let said = guest.run(&command).await;
         let page = said["stdout"].as_str().unwrap();
-        // Refused, or brought to the host that was named: never to the address.
+        // Refused, or connected to the named host: never to the address.
         assert!(!page.contains(&format!("at={}", other.address)), "{said}");
     }
     guest.was_told(&["wrong-address"], &listed.name).await;
@@ -76,7 +76,7 @@ async fn the_name_of_a_listed_host_for_another_address() {
     world.saw_nothing_at(other.address);
 }
 
-/// At the address of a listed host (which others may share), the name of another one.
+/// The name of another host at the address of a listed one.
 #[tokio::test]
 async fn another_name_at_the_address_of_a_listed_host() {
     let world = world().await;
@@ -114,7 +114,7 @@ async fn no_name_at_the_address_of_a_listed_host() {
     }
 }
 
-/// Ways to name two hosts in one request, of which servers and proxies may each believe another.
+/// Requests that name two hosts, of which servers and proxies may use different ones.
 #[tokio::test]
 async fn two_names_in_one_request() {
     let world = world().await;
@@ -147,7 +147,7 @@ async fn another_name_in_a_later_request() {
     let world = world().await;
     let forger = Forger::new(&world, "later").await;
     let Forger { guest, listed, other } = &forger;
-    // After the answer to the first, and right behind the first.
+    // After the answer to the first request, and pipelined.
     for wait in ["s.recv(9999)", "pass"] {
         let program = format!(
             "s = tcp('{0}', 80); s.send(request('{0}', end='keep-alive'))\n{wait}\n\
@@ -159,7 +159,7 @@ async fn another_name_in_a_later_request() {
     }
     guest.was_told(&["name-changed"], &other.name).await;
     assert!(!world.internet.web_log().contains(&format!("host={} sni= GET /hello?stolen", other.name)));
-    // A body that looks like a request is none.
+    // A body that looks like a request is not one.
     let program = format!(
         "body = request('{1}'); s = tcp('{0}', 80)\n\
          s.send(f'POST /upload HTTP/1.1\\r\\nHost: {0}\\r\\nContent-Length: {{len(body)}}\\r\\nConnection: close\\r\\n\\r\\n'.encode() + body)\n\
@@ -170,7 +170,7 @@ async fn another_name_in_a_later_request() {
     world.saw_nothing_at(other.address);
 }
 
-/// Two lengths, a length and chunks, odd chunks: what one side takes for a body is a request to the other.
+/// Request smuggling: two lengths, a length and chunks, invalid chunks.
 #[tokio::test]
 async fn a_request_hidden_in_a_body() {
     let world = world().await;
@@ -196,7 +196,7 @@ async fn a_request_hidden_in_a_body() {
     assert!(!world.internet.web_log().contains(&format!("host={} sni= GET /hello?hidden", other.name)));
 }
 
-/// Inside of TLS nobody sees the names (documented); but by HTTP/2 in the clear they are seen.
+/// Names inside TLS are invisible (documented); those in HTTP/2 without TLS are checked.
 #[tokio::test]
 async fn http2_in_the_clear() {
     let world = world().await;

@@ -1,4 +1,4 @@
-//! A sandbox on the machine, and what was refused to it.
+//! A sandbox of the test, and its refusals.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::{SANDBOXES, World, text};
 
-/// What programs are told to find the authority by, each in its own words.
+/// The variables that point programs to the certificate authority.
 const AUTHORITY: &str = "/authority.pem";
 const AUTHORITY_NAMES: [&str; 6] = [
     "CURL_CA_BUNDLE",
@@ -21,7 +21,7 @@ const AUTHORITY_NAMES: [&str; 6] = [
     "PIP_CERT",
     "npm_config_cafile",
 ];
-/// An event is written a moment after what it is about.
+/// Events are recorded with a short delay.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct Guest<'a> {
@@ -36,7 +36,7 @@ impl<'a> Guest<'a> {
         Self::of(world, client, egress).await
     }
 
-    /// One more in the same account.
+    /// Another sandbox of the same account.
     pub async fn of(world: &'a World, client: Client, egress: Value) -> Self {
         let env: serde_json::Map<String, Value> =
             AUTHORITY_NAMES.iter().map(|name| ((*name).to_owned(), json!(AUTHORITY))).collect();
@@ -64,26 +64,26 @@ impl<'a> Guest<'a> {
         self.client.post(&self.path("execute"), &body).await.unwrap().is(200).unwrap()
     }
 
-    /// What a command prints, which must succeed.
+    /// The output of a command that must succeed.
     pub async fn output(&self, command: &str) -> String {
         let result = self.run(command).await;
         assert_eq!(result["exitCode"], 0, "{command}: {result}; refused: {:#?}", self.refusals());
         text(&result["stdout"])
     }
 
-    /// What a command says, which must not succeed.
+    /// The output of a command that must fail.
     pub async fn fails(&self, command: &str) -> String {
         let result = self.run(command).await;
         assert_ne!(result["exitCode"], 0, "{command} got through: {result}");
         format!("{}{}", text(&result["stdout"]), text(&result["stderr"]))
     }
 
-    /// A program in Python, which must end well.
+    /// A Python program that must succeed.
     pub async fn python(&self, program: &str) -> String {
         self.output(&python(program)).await
     }
 
-    /// A program in Python in the sandbox's namespaces, without its system call filter and with all capabilities: for frames that
+    /// A Python program in the sandbox's namespaces, without its system call filter and with all capabilities: for frames that
     /// no program inside can send, so that the packet filter is tested alone.
     pub async fn python_without_seccomp(&self, program: &str) -> String {
         let pid_file = self.world.service.place.run.join("sandboxes").join(&self.id).join("first.pid");
@@ -104,7 +104,7 @@ impl<'a> Guest<'a> {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A command that goes on; its first line has come.
+    /// A command that keeps running; its first line has arrived.
     pub async fn goes_on(&self, command: &str) -> Events {
         let client = self.client.apart();
         let body = json!({ "command": command, "timeoutMs": 55_000 });
@@ -128,7 +128,7 @@ impl<'a> Guest<'a> {
         self.client.delete(&format!("{SANDBOXES}/{}", self.id)).await.unwrap().is(200).unwrap();
     }
 
-    /// The data of the events that say what was refused, oldest first.
+    /// The data of the refusal events, oldest first.
     pub fn refusals(&self) -> Vec<Value> {
         let query = format!(
             "select data from events where sandbox = '{}' and kind = 'network.refused' order by sequence",
@@ -162,7 +162,7 @@ impl<'a> Guest<'a> {
     }
 }
 
-/// A program in Python as a command. Has a few words that most of them need.
+/// A Python program as a command, with common imports.
 pub fn python(program: &str) -> String {
     format!("python3 - <<'END_OF_PROGRAM'\n{PRELUDE}\n{program}\nEND_OF_PROGRAM")
 }

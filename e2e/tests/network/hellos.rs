@@ -1,10 +1,10 @@
-//! First bytes in pieces, slowly, too long or broken: what is honest works, what is not is refused, and nobody waits for it.
+//! First bytes in pieces, slow, too long or invalid: valid ones work, invalid ones are refused, and no other client waits.
 
 use e2e::internet::Site;
 
 use crate::world;
 
-/// Sends a hello so, and then says what came: a record of TLS (22), an alert (21), or nothing.
+/// Sends a ClientHello and reports the answer: a TLS record (22), an alert (21), or nothing.
 fn sends(name: &str, address: &str, how: &str) -> String {
     format!(
         "h = hello('{name}'); s = tcp('{address}', 443, 20); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)\n\
@@ -14,7 +14,7 @@ fn sends(name: &str, address: &str, how: &str) -> String {
     )
 }
 
-/// The handshake over several records, each with so many bytes of it.
+/// A handshake message split into records of a given length.
 const RECORDS: &str = "body = h[5:]\n\
     s.sendall(b''.join(b'\\x16\\x03\\x01' + struct.pack('!H', len(body[at:at + SIZE])) + body[at:at + SIZE] \
     for at in range(0, len(body), SIZE)))";
@@ -31,7 +31,7 @@ async fn in_pieces_and_slowly() {
     for how in ["s.sendall(h)", by_bytes, slowly, large.as_str(), tiny.as_str()] {
         let said = guest.python(&sends(&name, &name, how)).await;
         assert_eq!(said, "22\n", "{how}");
-        // The same with the name of another: nothing comes, and nothing arrives.
+        // The same with another name: no answer, and nothing arrives.
         let said = guest.python(&sends(&other.name, &name, how)).await;
         assert_eq!(said, "nothing\n", "{how}");
         let said = guest.python(&sends(&name, &other.address.to_string(), how)).await;
@@ -39,7 +39,7 @@ async fn in_pieces_and_slowly() {
     }
     guest.was_told(&["not-allowed"], &other.name).await;
     world.saw_nothing_at(other.address);
-    // Requests of HTTP too.
+    // HTTP requests too.
     let slow_request = format!(
         "s = tcp('{name}', 80, 20)\nfor byte in request('{name}'):\n    s.send(bytes([byte])); time.sleep(0.01)\nprint(all_of(s))"
     );
@@ -53,11 +53,11 @@ async fn what_is_broken_or_never_ends() {
     let other = world.site("broken-other");
     let guest = world.strict(&[&name]).await;
     for how in [
-        // Lengths that lie.
+        // Wrong lengths.
         "s.sendall(h[:3] + b'\\xff\\xff' + h[5:])",
         "s.sendall(h[:6] + b'\\x00\\x00\\x05' + h[9:])",
         "s.sendall(h[:43] + b'\\xff' + h[44:])",
-        // Another version of TLS, no hello, nothing but a start.
+        // Another TLS version, another message, an incomplete record.
         "s.sendall(b'\\x80\\x2e\\x01\\x03\\x01' + h[5:])",
         "s.sendall(b'\\x16\\x03\\x01\\x00\\x00' * 50)",
         "s.sendall(b'\\x15' + h[1:])",
@@ -68,14 +68,14 @@ async fn what_is_broken_or_never_ends() {
         assert!(said == "nothing\n" || said == "21\n", "{how}: {said}");
     }
     world.saw_nothing_at(other.address);
-    // Many that begin and never go on hold up nobody else.
+    // Many incomplete handshakes do not delay other clients.
     let holds = format!(
         "held = [tcp('{name}', 443) for n in range(300)]\n[s.send(hello('{name}')[:40]) for s in held]\n\
          t = time.time(); s = tcp('{name}', 80); s.send(request('{name}')); assert b'hello host' in all_of(s)\n\
          assert time.time() - t < 2, time.time() - t\nprint('served')"
     );
     assert_eq!(guest.python(&holds).await, "served\n");
-    // A head that never ends is cut off, and takes nobody's memory.
+    // A head that never ends is cut off, and does not fill memory.
     let endless = format!(
         "s = tcp('{name}', 80); s.send(b'GET / HTTP/1.1\\r\\n')\ntry:\n    for n in range(20000):\n        \
          s.send(b'X-Long: ' + b'x' * 1000 + b'\\r\\n')\n    print('taken')\nexcept OSError:\n    print('cut off')"
@@ -83,7 +83,7 @@ async fn what_is_broken_or_never_ends() {
     assert_eq!(guest.python(&endless).await, "cut off\n");
 }
 
-/// One that says nothing is let go in the end.
+/// A silent connection is closed eventually.
 #[tokio::test]
 async fn silence() {
     let world = world().await;

@@ -1,11 +1,11 @@
-//! What people do all day works as if nothing were there, under both kinds of policy.
+//! Everyday work succeeds under both defaults.
 
-use e2e::internet::{BIG_MB, GREETING, Manner, Site};
+use e2e::internet::{BIG_MB, GREETING, Site, StreamMode};
 
 use crate::guest::Guest;
 use crate::{FILES, World, world};
 
-/// The same under a policy that lists what is needed, and under one that lists nothing.
+/// Runs the same under a policy that lists what is needed, and under default allow.
 async fn under_both(name: &str, more: &[&str], test: impl AsyncFn(&World, &Guest<'_>, &Site)) {
     let world = world().await;
     let site = world.site(name);
@@ -136,8 +136,8 @@ async fn openssl_and_python() {
 #[tokio::test]
 async fn other_protocols_to_an_address_that_was_learnt() {
     under_both("other", &[], async |world, guest, Site { name, address }| {
-        let (echo, greets) = (world.internet.echo_at(*address, 7), world.internet.stream_at(*address, 25, Manner::Greets));
-        // The second of the two finds them made.
+        let (echo, greets) = (world.internet.echo_at(*address, 7), world.internet.stream_at(*address, 25, StreamMode::Greets));
+        // The second run finds the files of the first.
         let _ = (echo, greets);
         let program = format!(
             "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect(('{name}', 7))\n\
@@ -167,7 +167,7 @@ async fn every_name_below_a_wildcard() {
     world.saw_nothing_at(beside.address);
 }
 
-/// What a sandbox may use is told by its name server as the world is: no name, no address, aliases.
+/// DNS answers for listed names are faithful: no such name, no address, aliases.
 #[tokio::test]
 async fn names_are_answered_as_they_are() {
     let world = world().await;

@@ -1,4 +1,4 @@
-//! What a sandbox had on the machine goes with it, and what all had goes with the last one and its daemon.
+//! A sandbox's kernel state is removed with it, and the shared state with the last sandbox and its daemon.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::World;
 
-/// Longer than the kernel keeps what has a time of its own.
+/// Longer than the kernel keeps expiring entries.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Links, routes, neighbours and rules, as text.
@@ -19,7 +19,7 @@ fn state(internet: &Internet) -> String {
         .unwrap()
 }
 
-/// Without what counts and what has a time of its own.
+/// Without counters and expiring entries.
 fn plain(state: &str) -> String {
     let lines = state.lines().map(|line| {
         let words =
@@ -29,7 +29,7 @@ fn plain(state: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Waits until the machine is as it was; the difference if it does not become so.
+/// Waits until the kernel's state is as before; returns the difference if it does not become so.
 async fn is_as(internet: &Internet, before: &str, after_what: &str) {
     let begin = Instant::now();
     let before = plain(before);
@@ -56,7 +56,7 @@ async fn nothing_stays() {
         for guest in &guests[..2] {
             guest.output(&format!("curl -sS --max-time 10 https://{}/hello", site.name)).await;
         }
-        // One goes while it is asleep.
+        // One is terminated while it is paused.
         guests[2].order("pause").await;
         assert!(state(&world.internet).lines().count() > before.lines().count());
         for guest in guests {
@@ -64,7 +64,7 @@ async fn nothing_stays() {
         }
         is_as(&world.internet, &before, "three sandboxes").await;
     }
-    // One whose daemon died while it lived, and one that died with its daemon away.
+    // One whose daemon died while it lived, and one that ended while no daemon ran.
     let guest = world.open().await;
     world.service.kill().unwrap();
     world.service.boot().await.unwrap();

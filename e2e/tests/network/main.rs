@@ -1,7 +1,7 @@
-//! The network of sandboxes, tried from inside by honest clients and by others, on an internet of our own.
+//! Tests of the network from inside of sandboxes, by honest and by hostile clients, on a simulated internet.
 //!
-//! Most tests share one machine with one daemon; who stops the daemon or changes its configuration makes another. A refusal
-//! is what the client sees, the event that says why, and above all that nothing arrived where it was to go.
+//! Most tests share one host with one daemon; a test that stops the daemon or changes its configuration creates another. A
+//! refusal is checked by what the client sees, by its event and, above all, by the absence of packets at the target.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod change;
@@ -30,12 +30,12 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 const SANDBOXES: &str = "/v1/sandboxes";
-/// Host of the files that package indexes point to.
+/// The host of package files, to which the indexes point.
 const FILES: &str = "files.web.example";
 
-/// A machine with a daemon, and the internet around it.
+/// A host with a daemon, and the simulated internet around it.
 struct World {
-    // Ends before its machine.
+    // Dropped before the host.
     service: Service,
     internet: Internet,
 }
@@ -60,24 +60,24 @@ impl World {
         self.internet.site(name).unwrap()
     }
 
-    /// A sandbox that reaches these names and no others.
+    /// A sandbox whose policy lists these names.
     async fn strict(&self, names: &[&str]) -> Guest<'_> {
         Guest::new(self, json!({ "default": "deny", "allow": names })).await
     }
 
-    /// A sandbox that reaches everything public.
+    /// A sandbox under default allow.
     async fn open(&self) -> Guest<'_> {
         Guest::new(self, json!({ "default": "allow" })).await
     }
 
-    /// Whether nothing came for an address.
+    /// Whether no packet arrived for an address.
     fn saw_nothing_at(&self, address: impl Into<std::net::IpAddr>) {
         let seen = self.internet.seen().to(address);
         assert!(seen.is_empty(), "it arrived: {seen:?}");
     }
 }
 
-/// The machine that tests without wishes share. The last one that holds it takes it down.
+/// The host that most tests share. The last test that holds it removes it.
 async fn world() -> Arc<World> {
     static SHARED: Mutex<Weak<World>> = Mutex::const_new(Weak::new());
     let mut shared = SHARED.lock().await;
@@ -94,7 +94,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
 }
 
-/// Waits for something that is to become so.
+/// Waits for a condition.
 async fn until(what: &str, within: Duration, mut so: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
     while !so().await {

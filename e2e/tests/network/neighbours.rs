@@ -1,4 +1,4 @@
-//! Sandboxes and each other: they do not see, hear or reach one another, whatever their policies and whoever owns them.
+//! Sandboxes do not see, hear or reach one another, whatever their policies and owners.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ async fn they_do_not_reach_each_other() {
         (Guest::of(&world, client.clone(), open.clone()).await, Guest::of(&world, client, open).await);
     let strict = world.strict(&["friend.web.example"]).await;
     let address = two.python(OWN_ADDRESS).await.trim().to_owned();
-    // The other listens on everything it can, and says so if it hears anything.
+    // The other one listens on everything it can, and reports what it hears.
     let listens = r#"
 import threading
 def heard(what, s):
@@ -53,7 +53,7 @@ print("over", flush=True)
     assert_eq!(said.data, "over");
 }
 
-/// What a sandbox says about addresses and links changes nothing for its neighbour.
+/// A sandbox's address and link announcements do not affect its neighbour.
 #[tokio::test]
 async fn talk_about_neighbours() {
     let world = world().await;
@@ -81,7 +81,7 @@ print("sent", sent > 0)
     );
     assert_eq!(liar.python(&program).await, "sent False\n");
     assert_eq!(liar.python_without_seccomp(&program).await, "sent True\n");
-    // Its own table of neighbours, addresses and routes are not its to change.
+    // It cannot change its own neighbours, addresses and routes.
     for command in [
         "ip neighbour replace 203.0.113.7 lladdr 02:00:00:00:00:07 dev eth0",
         "ip address add 10.64.0.77/32 dev eth0",
@@ -100,7 +100,7 @@ print("sent", sent > 0)
     }
 }
 
-/// Two policies at once, and neither is the other's.
+/// Two policies at the same time do not affect each other.
 #[tokio::test]
 async fn each_has_its_own_policy() {
     let world = world().await;
@@ -118,7 +118,7 @@ async fn each_has_its_own_policy() {
         second.output(&curl(&two.name)).await;
         first.fails(&curl(&two.name)).await;
         second.fails(&curl(&one.name)).await;
-        // What one has learnt is not known to the other.
+        // An address learnt by one is not learnt by the other.
         first.output(&echo(&one.name)).await;
         second.fails(&echo(&one.address.to_string())).await;
     }

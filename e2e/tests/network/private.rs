@@ -1,4 +1,4 @@
-//! What the operator opens is open, to whom the policy lets through, and nothing beside it.
+//! Ranges that the operator opens are open to sandboxes whose policy passes them, and nothing else is.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -27,7 +27,7 @@ async fn exactly_what_was_listed() {
         assert!(open.output(&curl(&host)).await.starts_with("hello"));
     }
     assert!(strict.output(&curl("in.lan.example")).await.starts_with("hello"));
-    // Listed by the operator, and by no policy.
+    // Opened by the operator, but not listed by a policy.
     strict.fails(&curl(&lan.to_string())).await;
     for guest in [&open, &strict] {
         for host in [
@@ -43,7 +43,7 @@ async fn exactly_what_was_listed() {
     for address in [beside, lan_beside] {
         world.saw_nothing_at(address);
     }
-    // An address of the machine's own is opened by its own word alone: 192.0.2.129 is, 192.168.77.1 is not.
+    // An address of the host is opened only by its own entry: 192.0.2.129 is, 192.168.77.1 is not.
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let connect = |address: &str| {

