@@ -1,10 +1,5 @@
-<<<<<<< HEAD:e2e/src/internet/tether.rs
 //! A server process that ends with this process in any case: a shell waits for the end of its input and then kills the
 //! server.
-=======
-//! A server process that ends with this one, however it ends: a shell waits for the end of its standard input and then ends
-//! the server.
->>>>>>> 805f943 (e2e: describe the network tests and the simulated internet in plain terms):e2e/src/internet/server_process.rs
 
 use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
@@ -18,15 +13,9 @@ pub struct ServerProcess {
     shell: Child,
 }
 
-<<<<<<< HEAD:e2e/src/internet/tether.rs
-impl Tether {
+impl ServerProcess {
     /// Starts it where the calling thread is.
     pub fn new<S: AsRef<OsStr>>(command_line: impl IntoIterator<Item = S>) -> Result<Self> {
-=======
-impl ServerProcess {
-    /// Starts it in the namespace of the calling thread.
-    pub fn new<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Result<Self> {
->>>>>>> 805f943 (e2e: describe the network tests and the simulated internet in plain terms):e2e/src/internet/server_process.rs
         let mut command = Command::new("sh");
         command
             .args(["-c", WAIT_AND_KILL, "sh"])

@@ -1,4 +1,4 @@
-//! Sandboxes that ask: each is a loopback address of its own.
+//! Sandboxes that ask DNS questions, each with a loopback address of its own.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ pub const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 pub const TWO: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 pub const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 
-/// A kernel that writes down what it was told.
+/// A kernel that records its calls.
 #[derive(Default)]
 pub struct FakeGate {
     pub opened: Mutex<Vec<(Ipv4Addr, Vec<Ipv4Addr>, Duration)>>,

@@ -1,5 +1,5 @@
-//! The sandboxes' DNS server over real sockets, between clients on loopback addresses and an upstream of the test's own that
-//! answers, lies or keeps silent as it is told.
+//! The sandboxes' DNS server over real sockets, between clients on loopback addresses and an upstream of the test that
+//! answers, lies or stays silent.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What each kind of question is answered with.
+//! The answer to each kind of question.
 
 use std::net::Ipv4Addr;
 

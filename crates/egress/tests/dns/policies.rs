@@ -1,4 +1,4 @@
-//! What a sandbox is told, it may reach by then; and what its policy does not pass any more, it is not told.
+//! Addresses are open before they are answered, and names are not answered after the policy forbids them.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Answers that point to where no sandbox gets.
+//! Answers that point to closed addresses.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! A small server that answers by a table, over UDP and TCP.
+//! An upstream server with a table of answers, over UDP and TCP.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Upstreams that are slow, wrong, or not there.
+//! Upstreams that are slow, wrong, or missing.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

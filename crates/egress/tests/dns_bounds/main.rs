@@ -1,5 +1,5 @@
-//! What one sandbox can do to the DNS server and to others. Memory and time are measured, so these have a process of their own and
-//! run one after the other.
+//! The effect of one sandbox on the DNS server and on others. Memory and time are measured, so these tests have a process
+//! of their own and run one after the other.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

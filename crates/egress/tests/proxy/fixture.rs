@@ -1,4 +1,4 @@
-//! A sandbox, its proxy, and servers to reach.
+//! A sandbox, its proxy, and servers.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// More than anything here takes on a slow machine.
+/// Longer than any step on a slow machine.
 pub const LONG: Duration = Duration::from_secs(20);
 
-/// Tells one host of the loopback network from another.
+/// The last byte of the next loopback address.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// Addresses below 127.66 are closed to sandboxes, those below 127.67 open.
@@ -88,7 +88,7 @@ pub fn policy(allow: &[&str]) -> EgressPolicy {
 }
 
 impl Fixture {
-    /// A sandbox that may reach these names.
+    /// A sandbox whose policy lists these names.
     pub async fn new(allow: &[&str]) -> Self {
         let (refusals, refused) = Refusals::new();
         let zone = Arc::new(Zone::default());
@@ -116,7 +116,7 @@ impl Fixture {
         Self { parts, guest, refused, zone, proxy, wanted, stop }
     }
 
-    /// What a name resolves to from now on.
+    /// Sets what a name resolves to.
     pub fn name(&self, name: &str, addresses: &[Ipv4Addr]) {
         self.zone.names.lock().unwrap().insert(name.to_owned(), Ok(addresses.to_vec()));
     }
@@ -125,12 +125,12 @@ impl Fixture {
         self.zone.names.lock().unwrap().insert(name.to_owned(), Err(failure));
     }
 
-    /// As if the sandbox had asked for the name and been told.
+    /// As if the DNS server had answered the name to the sandbox.
     pub fn learn(&self, name: &str, address: Ipv4Addr) {
         self.guest.learn(name, &[address], Duration::from_secs(60), std::time::Instant::now());
     }
 
-    /// Connects from inside of the sandbox.
+    /// Connects from the sandbox.
     pub async fn dial(&self, to: SocketAddrV4) -> TcpStream {
         self.dial_from(self.guest.address, to).await
     }
@@ -161,7 +161,7 @@ impl Fixture {
     }
 }
 
-/// Waits for the reset of a connection, and answers what came before it. Fails if it ends in another way.
+/// Waits for the reset of a connection, and returns the data before it. Fails if it ends in another way.
 pub async fn reset(stream: &mut TcpStream) -> Vec<u8> {
     let mut came = Vec::new();
     let end = timeout(LONG, stream.read_to_end(&mut came)).await.expect("the connection stays open");
@@ -170,7 +170,7 @@ pub async fn reset(stream: &mut TcpStream) -> Vec<u8> {
     came
 }
 
-/// Reads so many bytes.
+/// Reads a number of bytes.
 pub async fn take(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     timeout(LONG, stream.read_exact(&mut bytes)).await.expect("nothing comes").expect("it broke off");
@@ -183,7 +183,7 @@ pub async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// A server at an address of its own that does the same with every connection.
+/// A server at an address of its own that treats every connection alike.
 pub async fn server<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddrV4
 where
     F: Future<Output = ()> + Send + 'static,
@@ -199,7 +199,7 @@ where
     address
 }
 
-/// Sends back what it gets.
+/// Echoes.
 pub async fn echo_server() -> SocketAddrV4 {
     server(|mut stream| async move {
         // Small, since thousands of these are held at a time.

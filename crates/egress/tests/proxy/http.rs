@@ -1,4 +1,4 @@
-//! Plain HTTP/1, where every request is judged.
+//! Plain HTTP/1: every request is decided.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! HTTP/2 without TLS, where every stream is judged.
+//! HTTP/2 without TLS: every stream is decided.
 
 use std::convert::Infallible;
 use std::net::SocketAddrV4;

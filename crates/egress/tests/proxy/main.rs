@@ -1,5 +1,5 @@
-//! The proxy as those inside of a sandbox see it, honest and hostile: real sockets on loopback, where each sandbox and each
-//! server has an address of its own. Only the kernel's part (who is turned to the proxy, and from where) is stood in for.
+//! Tests of the proxy with honest and hostile clients: real sockets on loopback, where each sandbox and each server has an
+//! address of its own. Only the kernel's redirection is simulated.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What is neither TLS nor HTTP, and what is not anything.
+//! Connections that are neither TLS nor HTTP, and invalid ones.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};

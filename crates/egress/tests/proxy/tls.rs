@@ -1,4 +1,4 @@
-//! TLS, which is led on by the name in its hello and never opened.
+//! TLS, forwarded by the server name without decryption.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What lies between two requests of a plain HTTP connection, when the proxy holds nothing but the sockets.
+//! Idle phases of plain HTTP connections, when the proxy holds only the sockets.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;

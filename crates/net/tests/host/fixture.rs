@@ -1,4 +1,4 @@
-//! A host, an outside and sandboxes, each a network namespace of its own. Nothing of the machine's own network is touched.
+//! A host, an outside and sandboxes, each in a network namespace of its own. The machine's own network is not touched.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,25 +14,25 @@ use net::{Guest, HostNetwork, HostSettings, Network, Pool, Refusal, Upstreams};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::sync::mpsc;
 
-/// Public, behind the uplink.
+/// A public address behind the uplink.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 pub const OTHER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 11);
-/// Of a private range, behind the uplink.
+/// A private address behind the uplink.
 pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
-/// The host's own address, a public one.
+/// The host's own public address.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 pub const BROADCAST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 255);
-/// Where the echo servers listen, on every address of the outside and of the host.
+/// The port of the echo servers on every address of the outside and of the host.
 pub const PORT: u16 = 7007;
-/// Nobody waits longer for what is to come.
+/// Time limit for data that must arrive.
 const SOON: Duration = Duration::from_millis(1500);
-/// What has not come by then does not come.
+/// Data that has not arrived by then does not arrive.
 const NEVER: Duration = Duration::from_millis(250);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// A named network namespace, gone with this.
+/// A named network namespace, deleted when this is dropped.
 pub struct Namespace {
     pub name: String,
 }
@@ -65,7 +65,7 @@ impl Namespace {
         move_into_link_name_space(self.file().as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
     }
 
-    /// Does something on a thread inside.
+    /// Runs a closure on a thread inside.
     pub fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let inside = scope.spawn(|| {
@@ -82,7 +82,7 @@ impl Namespace {
         run("ip", &all);
     }
 
-    /// Has an address and a port echo what comes, by datagram and by connection, for as long as the test runs.
+    /// Starts UDP and TCP echo servers on an address and port, for the duration of the test.
     pub fn echo(&self, address: Ipv4Addr, port: u16) {
         self.inside(move || {
             let udp = UdpSocket::bind((address, port)).unwrap();
@@ -111,7 +111,7 @@ fn echo_stream(mut stream: TcpStream) {
     }
 }
 
-/// The host and the outside. The thread that makes it is inside the host from then on.
+/// The host and the outside. The calling thread enters the host's namespace.
 pub struct Fixture {
     pub host: Namespace,
     pub outside: Namespace,
@@ -173,14 +173,14 @@ pub fn guest(slot: u32) -> Guest {
     Guest { id: SandboxId::from_random(bytes), slot }
 }
 
-/// A sandbox that is plugged in.
+/// A connected sandbox.
 pub struct Inhabited {
     pub guest: Guest,
     pub namespace: Namespace,
     pub address: Ipv4Addr,
 }
 
-/// On a thread of its own, which may block.
+/// Connects on a thread of its own, because `plug` blocks.
 pub fn plug_into(network: &HostNetwork, guest: &Guest, namespace: &Namespace) {
     thread::scope(|scope| {
         scope.spawn(|| network.plug(guest, namespace.file().as_fd()).unwrap()).join().unwrap();
@@ -208,7 +208,7 @@ impl Inhabited {
         })
     }
 
-    /// Whether a connection to an address carries anything.
+    /// Whether a connection to an address carries data.
     pub fn connects(&self, to: Ipv4Addr) -> bool {
         self.connects_to(to, PORT).is_ok()
     }
@@ -240,7 +240,7 @@ pub fn connect(to: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Says something and hears it back.
+/// Sends data and expects its echo.
 pub fn say(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(b"hello")?;
     let mut heard = [0; 5];

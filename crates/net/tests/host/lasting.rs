@@ -1,4 +1,4 @@
-//! What outlives a daemon, what is put back, and what is left behind: nothing.
+//! Restarts, restoration of the rules, and complete removal.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ async fn rules_that_somebody_flushes_are_back_at_once() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         eprintln!("back {:?} after {harm}", since.elapsed());
-        // Elements come right behind.
+        // The elements follow the rules.
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(open.talks(SERVER) && open.connects(SERVER), "{harm}");
         assert!(strict.talks(SERVER) && !strict.talks(OTHER) && !strict.connects(SERVER), "{harm}");
@@ -78,7 +78,7 @@ async fn what_somebody_takes_out_of_our_sets_or_puts_into_them_is_as_it_was_at_o
         rules.lines().find_map(|line| line.strip_prefix("table inet ")).unwrap().trim_end_matches(" {");
     let held = |set: &str| {
         let text = run("nft", &["list", "set", "inet", table, set]);
-        // But for what is left of the time.
+        // Without the remaining timeouts.
         let words = text.split_whitespace().map(|word| word.trim_end_matches(','));
         words
             .filter(|word| !(word.starts_with(|first: char| first.is_ascii_digit()) && word.ends_with('s')))
@@ -106,7 +106,7 @@ async fn what_somebody_takes_out_of_our_sets_or_puts_into_them_is_as_it_was_at_o
     }
 }
 
-/// All rules, without what the sets hold.
+/// All rules, without the elements of sets.
 fn rules() -> String {
     run("nft", &["-t", "list", "ruleset"])
 }

@@ -1,4 +1,4 @@
-//! The network of a host that the tests make themselves, with packets that are really sent. Needs root.
+//! Tests with real packets on hosts that the tests create. Needs root.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fixture;

@@ -1,4 +1,4 @@
-//! What passes, and what stops passing.
+//! Traffic that passes, and policy changes that stop it.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ async fn what_was_learnt_ends_by_itself() {
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
-    // The gate adds fifteen seconds of its own.
+    // The firewall adds fifteen seconds.
     network.parts().gate.open(one.address, &[SERVER], Duration::ZERO).await.unwrap();
     assert!(one.talks(SERVER));
     let left = crate::fixture::run("nft", &["list", "ruleset"]);

@@ -13,11 +13,11 @@ use crate::fixture::{Fixture, Inhabited, SERVER, allow_all, plug};
 
 const UPLOAD_PORT: u16 = 7009;
 const DOWNLOAD_PORT: u16 = 7010;
-/// For so long bytes are counted, after as much time for TCP to find the rate.
+/// The duration of a measurement, after as much time for TCP to find the rate.
 const MEASURED: Duration = Duration::from_secs(2);
 const MBIT: f64 = 1e6 / 8.0;
 
-/// Serves one endless download, or swallows one endless upload, for each connection.
+/// Serves an endless download, or discards an endless upload, on each connection.
 fn serve(fixture: &Fixture) {
     fixture.outside.inside(|| {
         for port in [UPLOAD_PORT, DOWNLOAD_PORT] {
@@ -40,7 +40,7 @@ fn serve(fixture: &Fixture) {
 /// The rate in one direction that a connection of a sandbox gets, in Mbit/s.
 async fn measure(one: &Inhabited, port: u16) -> f64 {
     let mut stream = one.namespace.inside(|| TcpStream::connect((SERVER, port)).unwrap());
-    // What is written and not yet sent counts, so there must not be much of it.
+    // Data in the send buffer is counted as sent, so the buffer is small.
     rustix::net::sockopt::set_socket_send_buffer_size(&stream, 128 << 10).unwrap();
     let (bytes, connection) = (Arc::new(AtomicU64::new(0)), stream.try_clone().unwrap());
     let counting = Arc::clone(&bytes);

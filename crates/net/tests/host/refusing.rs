@@ -1,4 +1,4 @@
-//! What never passes, whatever the policy.
+//! Traffic that does not pass under any policy.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn a_list_of_names_opens_none_of_them_either() {
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
-    // As if a resolver had been talked into it.
+    // As if a resolver had been deceived.
     let all = [PRIVATE, METADATA, HOST, BROADCAST, network.gateway()];
     network.parts().gate.open(one.address, &all, Duration::from_secs(60)).await.unwrap();
     for address in all {
@@ -80,7 +80,7 @@ async fn a_source_that_is_made_up_is_nobodys() {
     let (one, two) = (plug(&network, 0), plug(&network, 1));
     network.apply(&one.guest, &allow_all()).await.unwrap();
     network.apply(&two.guest, &only(&["example.com"])).await.unwrap();
-    // Root of the namespace may do this; a sandbox may not.
+    // Only root of the namespace may do this, not a sandbox.
     two.namespace.ip(&format!("addr add {}/32 dev eth0", one.address));
     two.namespace.ip("addr add 198.51.100.77/32 dev eth0");
     for source in [one.address, Ipv4Addr::new(198, 51, 100, 77)] {
@@ -104,7 +104,7 @@ async fn sandboxes_do_not_reach_each_other() {
     }
     assert!(one.talks(one.address), "itself");
     assert!(!one.talks(two.address) && !one.connects(two.address) && !one.pings(two.address));
-    // A route of its own, past the gateway, changes nothing: the wire has one other end.
+    // A route that bypasses the gateway changes nothing: the link has only one other end.
     one.namespace.ip(&format!("route add {}/32 dev eth0 scope link", two.address));
     one.namespace.ip(&format!("neigh replace {} lladdr 02:73:62:00:00:01 dev eth0", two.address));
     assert!(!one.talks(two.address) && !one.connects(two.address));
@@ -141,7 +141,7 @@ async fn nobody_opens_a_connection_into_a_sandbox() {
     // The host itself.
     assert!(connect(one.address, PORT).is_err());
     assert!(exchange(&UdpSocket::bind("0.0.0.0:0").unwrap(), to, 10).is_err());
-    // A neighbour of the host's, who knows the way.
+    // A neighbour of the host that has a route.
     fixture.outside.ip(&format!("route add {} via {HOST}", network.pool()));
     let gateway = network.gateway();
     fixture.outside.inside(move || {
@@ -236,7 +236,7 @@ async fn ipv6_ends_at_the_link() {
     let links = run("ip", &["-o", "link", "show", "type", "veth"]);
     let link = links.split_whitespace().find(|word| word.starts_with("sb")).unwrap();
     let link = link.split('@').next().unwrap();
-    // Even if somebody turned it on again.
+    // Even if another program turned it on again.
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "0").unwrap();
     run("ip", &["addr", "add", "fd00:7::1/64", "dev", link, "nodad"]);
     one.namespace.ip("addr add fd00:7::2/64 dev eth0 nodad");

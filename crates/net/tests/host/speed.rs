@@ -1,4 +1,4 @@
-//! What it costs, with hundreds of sandboxes there.
+//! Latency with hundreds of sandboxes, and of async work beside creates.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
