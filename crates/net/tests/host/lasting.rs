@@ -30,7 +30,7 @@ async fn a_restart_cuts_nothing_and_opens_nothing() {
     network.recover(&living).await.unwrap();
     say(&mut stream).unwrap();
     assert!(strict.talks(SERVER) && !strict.talks(OTHER));
-    let guest = network.parts().guests.find(strict.address).unwrap();
+    let guest = network.parts().registry.find(strict.address).unwrap();
     assert!(guest.may_reach(SERVER, Instant::now()), "connections too");
     assert!(!guest.may_reach(OTHER, Instant::now()));
     assert!(!dead.talks(SERVER), "whoever does not live has nothing");

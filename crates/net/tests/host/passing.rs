@@ -105,7 +105,7 @@ async fn a_name_that_is_taken_off_the_list_closes_its_addresses() {
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["a.example", "b.example"])).await.unwrap();
-    let guest = network.parts().guests.find(one.address).unwrap();
+    let guest = network.parts().registry.find(one.address).unwrap();
     for (name, address) in [("a.example", SERVER), ("b.example", OTHER)] {
         guest.learn(name, &[address], LASTING, Instant::now());
         network.parts().gate.open(one.address, &[address], LASTING).await.unwrap();
