@@ -100,7 +100,7 @@ async fn fragments_of_ipv6_are_not_queued_either() {
 }
 
 #[tokio::test]
-async fn large_datagrams_are_refused_on_the_way_out_and_arrive_on_the_way_in() {
+async fn large_datagrams_are_dropped_on_the_way_out_and_arrive_on_the_way_in() {
     let fixture = Fixture::new();
     let (network, _refusals) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -124,8 +124,7 @@ async fn large_datagrams_are_refused_on_the_way_out_and_arrive_on_the_way_in() {
             socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
             socket.connect((SERVER, PORT)).unwrap();
             socket.send(&[7; LARGE]).unwrap();
-            let refused = socket.recv(&mut [0; 16]).unwrap_err();
-            assert_ne!(refused.kind(), std::io::ErrorKind::WouldBlock, "an ICMP error arrives at once");
+            assert!(socket.recv(&mut [0; 16]).is_err(), "dropped");
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
             socket.send_to(b"x", (SERVER, LARGE_PORT)).unwrap();
