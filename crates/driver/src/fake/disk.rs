@@ -140,7 +140,7 @@ impl Disk {
         let mut append = |path: &str, kind, mode, bytes: &[u8]| {
             let mut header = tar::Header::new_gnu();
             header.set_entry_type(kind);
-            header.set_agent_mode(mode);
+            header.set_mode(mode);
             header.set_size(bytes.len() as u64);
             archive.append_data(&mut header, path[dir.len()..].trim_start_matches('/'), bytes)
         };

@@ -44,7 +44,7 @@ fn begun() -> (RecordingSink, mpsc::Sender<Message>) {
     (sink, queue)
 }
 
-async fn say(line: &mpsc::Sender<Message>, times: usize) {
+async fn say(queue: &mpsc::Sender<Message>, times: usize) {
     for _ in 0..times {
         let event = EventBody {
             kind: EventKind::AgentThinking,
@@ -52,31 +52,31 @@ async fn say(line: &mpsc::Sender<Message>, times: usize) {
             data: serde_json::Map::new(),
             timestamp: None,
         };
-        line.send(Message::Event(event)).await.ok().unwrap();
+        queue.send(Message::Event(event)).await.ok().unwrap();
     }
 }
 
-async fn sent(line: &mpsc::Sender<Message>) -> Option<Error> {
+async fn sent(queue: &mpsc::Sender<Message>) -> Option<Error> {
     let (answer, answered) = oneshot::channel();
-    line.send(Message::Flush(answer)).await.ok().unwrap();
+    queue.send(Message::Flush(answer)).await.ok().unwrap();
     answered.await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_comes_bit_by_bit_goes_in_few_posts() {
     let (sink, queue) = begun();
-    say(&line, 1).await;
+    say(&queue, 1).await;
     sleep(Duration::from_millis(30)).await;
     for _ in 0..50 {
-        say(&line, 1).await;
+        say(&queue, 1).await;
         sleep(Duration::from_millis(100)).await;
     }
     // After 5 s a flush does not wait for the rest of the interval.
-    assert!(sent(&line).await.is_none());
+    assert!(sent(&queue).await.is_none());
     assert_eq!(sink.posts(), [(0.0, 1), (2.0, 20), (4.0, 20), (5.0, 10)]);
     // An event after an idle interval is sent at once.
     sleep(Duration::from_secs(60)).await;
-    say(&line, 1).await;
+    say(&queue, 1).await;
     sleep(Duration::from_millis(1)).await;
     assert_eq!(sink.posts()[4..], [(65.0, 1)]);
 }
@@ -84,12 +84,12 @@ async fn what_comes_bit_by_bit_goes_in_few_posts() {
 #[tokio::test(start_paused = true)]
 async fn a_full_batch_and_the_last_one_do_not_wait() {
     let (sink, queue) = begun();
-    say(&line, 1).await;
+    say(&queue, 1).await;
     sleep(Duration::from_millis(100)).await;
-    say(&line, 250).await;
+    say(&queue, 250).await;
     sleep(Duration::from_millis(100)).await;
     assert_eq!(sink.posts(), [(0.0, 1), (0.1, 100), (0.1, 100)]);
-    drop(line);
+    drop(queue);
     sleep(Duration::from_millis(1)).await;
     assert_eq!(sink.posts()[3..], [(0.2, 50)]);
 }
@@ -98,8 +98,8 @@ async fn a_full_batch_and_the_last_one_do_not_wait() {
 async fn what_is_refused_for_its_rate_goes_again() {
     let (sink, queue) = begun();
     [Some(50), Some(0), None].iter().for_each(|wait| sink.refuse(429, "RATE_LIMITED", *wait));
-    say(&line, 3).await;
-    assert!(sent(&line).await.is_none());
+    say(&queue, 3).await;
+    assert!(sent(&queue).await.is_none());
     assert_eq!(sink.posts(), [(0.0, 3), (50.0, 3), (51.0, 3), (56.0, 3)]);
     let keys: Vec<String> = sink.came.lock().unwrap().iter().map(|(_, _, key)| key.clone()).collect();
     assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
@@ -109,15 +109,15 @@ async fn what_is_refused_for_its_rate_goes_again() {
 async fn refusals_are_not_waited_for_without_end() {
     let (sink, queue) = begun();
     (0..10).for_each(|_| sink.refuse(429, "RATE_LIMITED", Some(60)));
-    say(&line, 1).await;
-    assert_eq!(sent(&line).await.unwrap().code(), Code::RateLimited);
+    say(&queue, 1).await;
+    assert_eq!(sent(&queue).await.unwrap().code(), Code::RateLimited);
     assert_eq!(sink.posts().last(), Some(&(300.0, 1)));
     sink.refusals.lock().unwrap().clear();
     // A longer Retry-After is not waited for; other errors are not retried.
     for (status, code) in [(429, "RATE_LIMITED"), (404, "SANDBOX_NOT_FOUND")] {
         sink.refuse(status, code, Some(3600));
-        say(&line, 1).await;
-        assert_eq!(sent(&line).await.unwrap().code_name(), code);
+        say(&queue, 1).await;
+        assert_eq!(sent(&queue).await.unwrap().code_name(), code);
     }
     assert_eq!(sink.posts().len(), 8);
     assert!(sink.begin.elapsed() < Duration::from_secs(310));
