@@ -192,14 +192,15 @@ impl Execution {
             stderr.push(note.as_bytes());
         }
         let (stdout, stderr) = (stdout.finish(), stderr.finish());
+        let (stdout_truncated, stderr_truncated) = (stdout.truncated, stderr.truncated);
         Ok(ExecutionResult {
-            stdout: stdout.text,
-            stderr: stderr.text,
+            stdout: stdout.into_text(),
+            stderr: stderr.into_text(),
             exit_code: finished.outcome.exit_code,
             duration_ms: finished.duration_ms,
             signal: finished.outcome.signal.map(std::borrow::Cow::into_owned),
-            stdout_truncated: stdout.truncated,
-            stderr_truncated: stderr.truncated,
+            stdout_truncated,
+            stderr_truncated,
         })
     }
 }

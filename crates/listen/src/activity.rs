@@ -1,5 +1,5 @@
-//! What happens on one connection, told by its requests and asked by its driver: is a request open, does any of them wait for
-//! us, when did something move last. Plain counters; nothing can fail.
+//! The activity of one connection: whether requests are open, whether any of them waits for the service, and the time of the last
+//! progress. Requests update the counters, the connection's task reads them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,24 +7,27 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
 
 pub struct Activity {
     origin: Instant,
     open: AtomicUsize,
-    /// Of the open requests those whose next step is ours: still being answered, or their answer has nothing to send yet.
+    /// Open requests that wait for the service: the response has not begun, or has nothing to send yet.
     ours: AtomicUsize,
     moved_ms: AtomicU64,
     waiting: AtomicWaker,
+    /// Notified when a stream was reset because its client left the response unread.
+    pub unread: Notify,
 }
 
 impl Activity {
     pub fn new() -> Arc<Self> {
         let (open, ours) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (moved_ms, waiting) = (AtomicU64::new(0), AtomicWaker::new());
-        Arc::new(Self { origin: Instant::now(), open, ours, moved_ms, waiting })
+        Arc::new(Self { origin: Instant::now(), open, ours, moved_ms, waiting, unread: Notify::new() })
     }
 
-    /// Counts a request until what is returned is dropped.
+    /// Counts a request as open until the returned value is dropped.
     pub fn begin(self: &Arc<Self>) -> InFlight {
         self.open.fetch_add(1, Ordering::AcqRel);
         self.ours.fetch_add(1, Ordering::AcqRel);
@@ -32,27 +35,27 @@ impl Activity {
         InFlight { activity: self.clone(), turn: Turn::Ours }
     }
 
-    /// A request has not got its whole answer yet.
+    /// Whether a request has not received its whole response yet.
     pub fn is_busy(&self) -> bool {
         self.open.load(Ordering::Acquire) > 0
     }
 
-    /// Wakes whoever waits for a request to end; only the last to ask is woken.
+    /// Registers the task to wake when a request ends. Only the last registration counts.
     pub fn wake_at_end(&self, waker: &Waker) {
         self.waiting.register(waker);
     }
 
-    /// When a request last began, moved on or ended; at first when the connection began.
+    /// The time of the last progress of a request, at first that of the connection's start.
     pub fn moved_at(&self) -> Instant {
         self.origin + Duration::from_millis(self.moved_ms.load(Ordering::Acquire))
     }
 
-    /// How long the connection has been without any request.
+    /// How long the connection has been without an open request.
     pub fn idle_for(&self) -> Option<Duration> {
         (!self.is_busy()).then(|| self.still_for())
     }
 
-    /// How long all open requests have had something to send that the client did not take.
+    /// How long every open request has waited for the client to read.
     pub fn stalled_for(&self) -> Option<Duration> {
         (self.is_busy() && self.ours.load(Ordering::Acquire) == 0).then(|| self.still_for())
     }
@@ -67,7 +70,7 @@ impl Activity {
     }
 }
 
-/// Whose step is next in a request.
+/// Who has to act next in a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     Ours,

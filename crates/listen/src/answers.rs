@@ -1,12 +1,12 @@
-//! The answers that no router gives: to requests that are none, and to plain HTTP. The caller makes them, so that they look
-//! like all its others; this crate only frames them.
+//! The responses that no router gives: to malformed requests and to plain HTTP. The program makes them, so that they look like its
+//! other responses; this crate only frames them.
 
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
 pub(crate) const REQUEST_ID: &str = "x-request-id";
 
-/// Why a request could not be handed to the router.
+/// Why a request does not reach the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("the request is not HTTP: {0}")]
@@ -24,7 +24,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The status that fits.
+    /// The status of the response.
     pub fn status(self) -> StatusCode {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
@@ -37,12 +37,12 @@ impl Fault {
     }
 }
 
-/// Makes the answers that no router gives. The bodies are read whole before they are sent; keep them small.
+/// Makes the responses that no router gives. Each body is read whole before it is sent, so it should be small.
 pub trait Answers: Send + Sync + 'static {
-    /// To a request that was refused before any route was looked for. `request_id` is the client's own `X-Request-Id`, as it
-    /// was sent and unchecked, where the head could be read that far.
+    /// The response to a request that was refused before routing. `request_id` is the unchecked value of `X-Request-Id`, if the head
+    /// could be parsed that far.
     fn fault(&self, fault: Fault, request_id: Option<&HeaderValue>) -> Response;
 
-    /// `301` to `location`, which is set as the `Location` header afterwards in any case.
+    /// The redirect (`301`) to `location`. The caller sets the `Location` header.
     fn moved(&self, location: &str, request_id: Option<&HeaderValue>) -> Response;
 }

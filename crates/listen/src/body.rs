@@ -1,6 +1,6 @@
-//! Bodies on their way through. A request's body has to keep coming while somebody waits for it; an answer's body says whose
-//! turn it is, so that the connection's driver can tell a client that does not read from an answer that has nothing to say yet.
-//! A body that is too slow ends with an error for its reader, who answers it; nothing else is left behind.
+//! The bodies of requests and responses. A request's body has a time budget while a handler waits for it; a body that is too slow
+//! ends with an error for the handler. A response's body records whether the connection waits for the client or for the
+//! handler, which tells an unread response from an event stream without events.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,35 +17,37 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::activity::{InFlight, Turn};
 use crate::settings::Limits;
+use crate::unread;
 
-/// A request body that ended before its end.
+/// A request body that is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error(
         "the request body came too slowly: at least {bytes_per_second} bytes a second are expected after {limit_ms} ms"
     )]
     TooSlow { bytes_per_second: u32, limit_ms: u64 },
-    #[error("the request body broke off or is not framed as it should be: {0}")]
+    #[error("the request body broke off or is framed wrongly: {0}")]
     Broken(#[from] hyper::Error),
 }
 
-/// How a request's body may come. Extension of a request that has one: who knows better may let it take its time.
+/// The time budget of a request's body, an extension of every request that has a body. A handler may lift it.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     leisurely: Arc<AtomicBool>,
 }
 
 impl Pace {
-    /// Waits for the body as long as its reader does.
+    /// Lifts the time budget: the handler bounds the wait itself.
     pub fn take_time(&self) {
         self.leisurely.store(true, Ordering::Relaxed);
     }
 }
 
-/// A request's body with the time it may still be waited for. Waiting uses the time up, bytes that arrive earn some back.
+/// A request's body with its time budget. Waiting uses the budget up, bytes that arrive earn some back.
 ///
-/// Where nobody wants the rest of it, it is still taken for a while: many clients send all of it before they look for the answer.
-/// With HTTP/1 the connection does that at its end; a stream of HTTP/2 has no such end, so its body does.
+/// When a handler drops the body early, the rest is read and discarded for a while, because many clients send the whole body
+/// before they read the response. An HTTP/1 connection does that when it closes; an HTTP/2 stream has no such moment, so the
+/// body does it when it is dropped.
 pub struct Received {
     body: Option<Incoming>,
     lingers: Option<Duration>,
@@ -127,7 +129,7 @@ impl Drop for Received {
             && !body.is_end_stream()
             && let Ok(runtime) = Handle::try_current()
         {
-            // It ends with its connection at the latest.
+            // The task ends with its connection at the latest.
             runtime.spawn(timeout(patience, swallow(body)));
         }
     }
@@ -137,23 +139,58 @@ async fn swallow(mut body: Incoming) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
-/// An answer's body, which keeps its request counted as open. One that breaks off does so a turn later, when what it had said
-/// before is on its way: HTTP/1 throws away what is not.
+/// The piece in which an HTTP/2 response is handed to its stream: each piece that the client takes restarts the unread timeout.
+const STREAM_PIECE_BYTES: usize = 16 * 1024;
+/// The last piece of an HTTP/2 response. hyper ends the stream's task once this piece is queued, and the timeout with it; a client
+/// that grants a window of one byte makes the connection hold no more than this.
+const LAST_PIECE_BYTES: usize = 1024;
+
+/// A response's body, which keeps its request counted as open. The error of a body that breaks off is returned one poll later,
+/// when the bytes before it were flushed: hyper discards what an HTTP/1 connection has not flushed yet.
 pub struct Sent {
     body: Body,
-    flight: Option<InFlight>,
+    /// The rest of a frame that is handed out in pieces.
+    rest: Bytes,
+    in_flight: Option<InFlight>,
     broken: Option<axum::Error>,
 }
 
 impl Sent {
-    pub fn new(body: Body, flight: InFlight) -> Self {
-        Self { body, flight: Some(flight), broken: None }
+    pub fn new(body: Body, in_flight: InFlight) -> Self {
+        Self { body, rest: Bytes::new(), in_flight: Some(in_flight), broken: None }
     }
 
     fn turn(&mut self, turn: Turn) {
-        if let Some(flight) = &mut self.flight {
-            flight.turn(turn);
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.turn(turn);
         }
+        unread::with_stream(|progress| match turn {
+            Turn::Ours => progress.taken(),
+            Turn::Clients => progress.wait_for_client(),
+        });
+    }
+
+    /// The next piece of `data`, of which the rest waits for the next poll.
+    fn piece(&mut self, mut data: Bytes) -> Bytes {
+        let is_last = self.body.is_end_stream();
+        let most = if data.len() > STREAM_PIECE_BYTES {
+            STREAM_PIECE_BYTES
+        } else if is_last && data.len() > LAST_PIECE_BYTES {
+            data.len() - LAST_PIECE_BYTES
+        } else {
+            data.len()
+        };
+        let piece = data.split_to(most);
+        // A copy, so that the last piece does not keep the whole body in memory.
+        self.rest = if data.len() <= LAST_PIECE_BYTES { Bytes::copy_from_slice(&data) } else { data };
+        piece
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            return Pin::new(&mut self.body).poll_frame(cx);
+        }
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))))
     }
 }
 
@@ -166,32 +203,38 @@ impl HttpBody for Sent {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Some(error) = self.broken.take() {
-            self.flight = None;
+            self.in_flight = None;
             return Poll::Ready(Some(Err(error)));
         }
         self.turn(Turn::Ours);
-        match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        match ready!(self.poll_rest(cx)) {
             Some(Err(error)) => {
                 self.broken = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
             Some(Ok(frame)) => {
+                let frame = match frame.into_data() {
+                    Ok(data) if unread::with_stream(|_| ()).is_some() => Frame::data(self.piece(data)),
+                    Ok(data) => Frame::data(data),
+                    Err(frame) => frame,
+                };
                 self.turn(Turn::Clients);
                 Poll::Ready(Some(Ok(frame)))
             }
             None => {
-                self.flight = None;
+                self.in_flight = None;
                 Poll::Ready(None)
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        // hyper asks before the first frame, when there is no rest.
         self.body.size_hint()
     }
 }

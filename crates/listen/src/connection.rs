@@ -1,5 +1,5 @@
-//! The life of one connection: what it speaks is found out, it is served until it ends or has to stop, and what is left to say is
-//! said. Whatever goes wrong ends this connection and no other; it is logged at debug level, because clients cause it at will.
+//! One connection: detects the protocol, serves requests until the connection ends or the service stops, and sends the last response.
+//! An error ends only this connection. It is logged at debug level, because clients can cause it at will.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,41 +20,43 @@ use tokio_util::sync::CancellationToken;
 use crate::activity::Activity;
 use crate::answers::Answers;
 use crate::gate::{Gate, HostRule, Refusal};
+use crate::limiter::ConnectionPermit;
 use crate::redirect::Destination;
 use crate::service::{Dispatch, PeerAddr, Target};
 use crate::settings::Limits;
 use crate::takeover::Slot;
 use crate::tasks::Tasks;
 use crate::tls::Tls;
+use crate::unread::StreamExecutor;
 use crate::wire::Wire;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The first byte of a TLS connection: a handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// What hyper's buffers for HTTP/1 have beyond a head, which has to fit into one. A client that stops reading fills one.
+/// The size of hyper's HTTP/1 buffers beyond a head, which has to fit into one. A client that stops reading fills one.
 const HTTP1_SPARE_BYTES: usize = 8 * 1024;
-/// What is encrypted and not sent yet, at most.
+/// The most encrypted bytes that are not sent yet.
 const TLS_SEND_BYTES: usize = 16 * 1024;
-/// What the client may send ahead of its reader, for one request and for the whole connection.
+/// The receive windows of one stream and of the whole connection.
 const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// What an answer may be ahead of the client.
+/// The most bytes of a stream that are queued for sending.
 const STREAM_SEND_BYTES: usize = 64 * 1024;
-/// Headers up to this size reach us and are refused with an answer of ours; beyond it the protocol itself refuses them.
+/// Headers up to this size get an error response of the service; h2 refuses larger ones itself.
 const HTTP2_HEADER_BYTES: u32 = 256 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// For the client to take notice of the end of a connection that has been idle for too long.
+/// How long an idle client has to react to a GOAWAY.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// The same while the whole service ends.
+/// The same while the service stops.
 const GOODBYE_STOPPING: Duration = Duration::from_secs(1);
-/// Answers of `Answers` are small.
+/// The most bytes of a response of [`Answers`].
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// What connections of one listener have in common.
+/// What the connections of one listener share.
 pub struct Context {
     pub target: Target,
-    /// How connections are encrypted, and where plain HTTP that comes here is sent.
+    /// The TLS configuration and the redirect target for plain HTTP.
     pub security: Option<(Tls, Arc<Destination>)>,
     pub answers: Arc<dyn Answers>,
     pub limits: Arc<Limits>,
@@ -69,8 +71,8 @@ enum Protocol {
 }
 
 /// Serves a connection to its end.
-pub async fn run(context: Arc<Context>, tcp: TcpStream, peer: SocketAddr) {
-    let Some(ready) = context.stop.run_until_cancelled(Box::pin(prepare(&context, tcp))).await else {
+pub async fn run(context: Arc<Context>, tcp: TcpStream, peer: SocketAddr, permit: &ConnectionPermit) {
+    let Some(ready) = context.stop.run_until_cancelled(Box::pin(prepare(&context, tcp, permit))).await else {
         return;
     };
     let ended = match ready {
@@ -89,8 +91,12 @@ pub async fn run(context: Arc<Context>, tcp: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// Encrypts the connection where that is due, and finds out what it speaks. `None` when it ended before it spoke.
-async fn prepare(context: &Context, tcp: TcpStream) -> io::Result<Option<(Wire, Protocol, Target)>> {
+/// Does the TLS handshake, if there is one, and detects the protocol. `None`: the client closed without sending a byte.
+async fn prepare(
+    context: &Context,
+    tcp: TcpStream,
+    permit: &ConnectionPermit,
+) -> io::Result<Option<(Wire, Protocol, Target)>> {
     let limits = &context.limits;
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long");
     let Some((tls, destination)) = &context.security else {
@@ -105,6 +111,8 @@ async fn prepare(context: &Context, tcp: TcpStream) -> io::Result<Option<(Wire, 
             let redirect = Target::Redirect(destination.clone());
             return Ok(Some((Wire::plain(tcp, limits.write_timeout), Some(Protocol::Http1), redirect)));
         }
+        // A client that has sent nothing yet holds no handshake slot.
+        let _handshake = permit.handshake().await;
         let acceptor = TlsAcceptor::from(tls.server_config());
         let stream =
             acceptor.accept_with(tcp, |session| session.set_buffer_limit(Some(TLS_SEND_BYTES))).await?;
@@ -122,7 +130,7 @@ async fn prepare(context: &Context, tcp: TcpStream) -> io::Result<Option<(Wire, 
     }
 }
 
-/// Reads until it is clear whether HTTP/2 is spoken without having been agreed on.
+/// Reads until it is clear whether the client speaks HTTP/2 with prior knowledge.
 async fn sniff(
     mut wire: Wire,
     limits: &Limits,
@@ -134,7 +142,7 @@ async fn sniff(
         let mut bytes = [0; PREFACE.len()];
         let most = PREFACE.len() - read.len();
         let Ok(count) = timeout(patience, wire.read(&mut bytes[..most])).await else {
-            // What there is may be half a head: the gate says so.
+            // The bytes may be half a head, which the gate answers.
             break;
         };
         let count = count?;
@@ -158,7 +166,7 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     let gate = Gate::new(wire, activity.clone(), context.limits.clone(), host);
     let slot = Slot::default();
     let mut connection = http1::Builder::new()
-        // The gate keeps the time.
+        // The gate has the timeout, because hyper would close without a response.
         .header_read_timeout(None)
         .max_buf_size(context.limits.max_head_bytes + HTTP1_SPARE_BYTES)
         .serve_connection(TokioIo::new(gate), dispatch(context, target, peer, activity, Some(slot.clone())));
@@ -175,7 +183,7 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     let parts = connection.into_parts();
     if slot.is_taken() && ended.is_ok() {
         let wire = parts.io.into_inner().into_wire(&parts.read_buf);
-        // Boxed, as below.
+        // Boxed to keep the connection's future small.
         Box::pin(slot.run(wire)).await;
         return Ok(());
     }
@@ -186,7 +194,7 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     }
     if rest.unfinished {
         let patience = context.limits.linger_timeout;
-        // Boxed, like all that is seldom or short: the future of a connection is as large as its largest part.
+        // Boxed to keep the connection's future small, like everything rare or short in it.
         Box::pin(rest.wire.linger(if stopping { patience.min(GOODBYE_STOPPING) } else { patience })).await;
     } else {
         rest.wire.close().await;
@@ -211,7 +219,7 @@ fn dispatch(
     }
 }
 
-/// Answers a head that was not let through, as the last thing on its connection.
+/// Sends the response to a refused head, the last one of its connection.
 async fn answer(wire: &mut Wire, answers: &dyn Answers, refusal: &Refusal) -> io::Result<()> {
     let response = answers.fault(refusal.fault, refusal.request_id.as_ref());
     let bytes = encode(response, refusal.bodiless).await;
@@ -221,7 +229,7 @@ async fn answer(wire: &mut Wire, answers: &dyn Answers, refusal: &Refusal) -> io
 
 async fn encode(response: Response, bodiless: bool) -> Vec<u8> {
     let (mut parts, body) = response.into_parts();
-    // An answer that is too long or fails is sent without its body: its status says most of it.
+    // A response that is too long or fails is sent without its body; the status is what matters.
     let body = to_bytes(body, MAX_ANSWER_BYTES).await.unwrap_or_default();
     for ours in [CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING] {
         parts.headers.remove(ours);
@@ -243,7 +251,7 @@ async fn encode(response: Response, bodiless: bool) -> Vec<u8> {
     bytes
 }
 
-/// The time as HTTP writes it.
+/// The current time in HTTP's format.
 fn date() -> String {
     let format = time::macros::format_description!(
         "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
@@ -253,8 +261,13 @@ fn date() -> String {
 
 async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
     let (limits, activity) = (&context.limits, Activity::new());
-    // Floods of reset streams and of header frames are bounded by hyper's own defaults, which the tests hold it to.
-    let connection = http2::Builder::new(context.tasks.clone())
+    // hyper's defaults bound floods of resets and of header frames; tests check that.
+    let executor = StreamExecutor {
+        tasks: context.tasks.clone(),
+        write_timeout: limits.write_timeout,
+        activity: Arc::clone(&activity),
+    };
+    let connection = http2::Builder::new(executor)
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.max_streams)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -276,15 +289,18 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
                 connection.as_mut().graceful_shutdown();
                 look.as_mut().reset(tokio::time::Instant::now() + GOODBYE_STOPPING);
             }
+            // The rest of a reset response is gone; what h2 still has queued for it is freed with the connection, so no
+            // further streams are accepted on it.
+            () = activity.unread.notified() => connection.as_mut().graceful_shutdown(),
             () = &mut look => {
                 if stopping && activity.idle_for().is_some_and(|still| still >= GOODBYE_STOPPING) {
-                    return Err("still there after it was told that the service stops".to_owned());
+                    return Err("the client did not close after the GOAWAY of the stopping service".to_owned());
                 }
                 if goodbye.is_some_and(|at| tokio::time::Instant::now() >= at) {
-                    return Err("idle for too long, and still there after it was told so".to_owned());
+                    return Err("the client was idle for too long and did not close after the GOAWAY".to_owned());
                 }
                 if activity.stalled_for().is_some_and(|still| still >= limits.write_timeout) {
-                    return Err("the client took nothing of its answers for too long".to_owned());
+                    return Err("the client left all responses unread for too long".to_owned());
                 }
                 if activity.idle_for().is_some_and(|still| still >= limits.idle_timeout) && goodbye.is_none() {
                     connection.as_mut().graceful_shutdown();
@@ -298,7 +314,7 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     }
 }
 
-/// When the connection can be idle or stalled for too long at the earliest.
+/// The earliest time at which the connection can have been idle or stalled for too long.
 fn next_look(activity: &Activity, limits: &Limits) -> tokio::time::Instant {
     let (limit, still) = match (activity.idle_for(), activity.stalled_for()) {
         (Some(still), _) => (limits.idle_timeout, still),

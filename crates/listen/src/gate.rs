@@ -1,7 +1,9 @@
-//! Stands between an HTTP/1 connection and hyper, which otherwise answers a head that it cannot read with a bare status line, and
-//! one that comes too slowly with nothing. The gate collects each head, checks it (`head`), and only then lets hyper read it; it
-//! follows the body (`chunks`) to know where the next head begins. A head that fails is never seen by hyper: once the answers
-//! before it are sent, hyper reads the end of the connection, hands the connection back, and the refusal is answered here.
+//! Checks HTTP/1 heads before hyper parses them. hyper alone would respond to a malformed head with a bare status line and to a slow
+//! head not at all, and it accepts some ambiguous framing (docs/adr/0015-heads-are-checked-before-hyper.md).
+//!
+//! The gate collects each head, checks it (`head`) and then lets hyper read it. It follows the body (`chunks`) to find the next head.
+//! hyper never sees a refused head: after the responses before it, hyper reads the end of the connection, returns the connection, and
+//! the caller answers the refusal.
 //!
 //! ```text
 //! Head ──whole──> Pass ──chunked──> Body ──its end──> Head
@@ -25,17 +27,19 @@ use crate::settings::Limits;
 use crate::wire::{Alarm, Wire};
 
 mod chunks;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod differential;
 mod head;
 
 use chunks::Chunks;
 use head::{Framing, Verdict};
 pub use head::{HostRule, Refusal};
 
-/// What is read at once. It lies on the stack, so that a connection which waits holds no buffer.
+/// Bytes of one read. The buffer is on the stack, so that an idle connection holds none.
 const READ_BYTES: usize = 8192;
 
 enum State {
-    /// `until` is there once the head has begun to come.
+    /// `until` is set when the first byte of the head has arrived.
     Head {
         examined: usize,
         until: Option<Instant>,
@@ -48,9 +52,9 @@ enum State {
     Ended,
 }
 
-pub struct Gate {
-    wire: Wire,
-    /// What came from the client and was not let through yet.
+pub struct Gate<W> {
+    wire: W,
+    /// Bytes from the client that hyper has not read yet.
     held: BytesMut,
     state: State,
     alarm: Alarm,
@@ -61,16 +65,25 @@ pub struct Gate {
     host: HostRule,
 }
 
-/// What a connection leaves when hyper has done with it.
-pub struct Rest {
-    pub wire: Wire,
+/// A connection after hyper has finished with it.
+pub struct Rest<W> {
+    pub wire: W,
     pub refusal: Option<Refusal>,
     /// The client may still be sending.
     pub unfinished: bool,
 }
 
-impl Gate {
-    pub fn new(wire: Wire, activity: Arc<Activity>, limits: Arc<Limits>, host: HostRule) -> Self {
+impl Gate<Wire> {
+    /// The connection, with the bytes that hyper has not used: `after` is what hyper has read and not parsed.
+    pub fn into_wire(self, after: &[u8]) -> Wire {
+        let Self { mut wire, held, .. } = self;
+        wire.unread([after, &held].concat());
+        wire
+    }
+}
+
+impl<W: AsyncRead + Unpin> Gate<W> {
+    pub fn new(wire: W, activity: Arc<Activity>, limits: Arc<Limits>, host: HostRule) -> Self {
         let alarm = Alarm::new(Instant::now() + limits.idle_timeout);
         let state = State::Head { examined: 0, until: None };
         Self {
@@ -86,17 +99,10 @@ impl Gate {
         }
     }
 
-    pub fn into_rest(self) -> Rest {
+    pub fn into_rest(self) -> Rest<W> {
         let between = matches!(self.state, State::Head { .. } | State::Ended) && self.held.is_empty();
         let unfinished = !self.closed && (!between || self.refusal.is_some());
         Rest { wire: self.wire, refusal: self.refusal, unfinished }
-    }
-
-    /// The bytes below, with what was read of them and not let through; `after` is what came through and was not used.
-    pub fn into_wire(self, after: &[u8]) -> Wire {
-        let Self { mut wire, held, .. } = self;
-        wire.unread([after, &held].concat());
-        wire
     }
 
     fn next_head(&mut self) {
@@ -106,7 +112,7 @@ impl Gate {
         }
     }
 
-    /// Reads some more from the client; `false` is its end.
+    /// Reads more bytes from the client. `false`: the client has closed its side.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut space = [MaybeUninit::<u8>::uninit(); READ_BYTES];
         let mut fresh = ReadBuf::uninit(&mut space);
@@ -116,7 +122,7 @@ impl Gate {
         Poll::Ready(Ok(!fresh.filled().is_empty()))
     }
 
-    /// Between requests, and in a head. Ready when the state has changed.
+    /// Runs between requests and within a head. Ready when the state has changed.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.activity.is_busy() {
@@ -127,13 +133,13 @@ impl Gate {
             };
             if !self.held.is_empty() {
                 until.get_or_insert_with(|| Instant::now() + self.limits.head_timeout);
-                // Looking again is worth it only when a line was completed or much has come: whoever sends byte by byte must
-                // not make us read the same head a thousand times.
-                let worth = *examined == 0
+                // Checked again only after a complete line or when the size has doubled: otherwise a client that sends single
+                // bytes would have the same head parsed thousands of times.
+                let is_due = *examined == 0
                     || self.held.len() >= 2 * *examined
                     || self.held.len() > self.limits.max_head_bytes
                     || self.held[*examined..].contains(&b'\n');
-                if worth {
+                if is_due {
                     *examined = self.held.len();
                     match head::check(&self.held, self.limits.max_head_bytes, self.host) {
                         Ok(Verdict::Whole { bytes, framing }) => return self.let_through(bytes, framing),
@@ -163,8 +169,8 @@ impl Gate {
         }
     }
 
-    /// While a request is answered hyper reads only to notice that the client has gone. Requests that the client sends ahead
-    /// meanwhile are held, up to the size of one head. hyper relies on being woken when the answer is out.
+    /// While a request is being answered, hyper reads only to notice a closed connection. Pipelined bytes are held, up to the size of
+    /// one head. hyper must be woken when the response has ended.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.held.len() < self.limits.max_head_bytes {
             match self.fill(cx) {
@@ -174,13 +180,13 @@ impl Gate {
                 Poll::Pending => break,
             }
         }
-        // Whatever comes next wakes us, if only the alarm; unless it is here already.
+        // The next byte wakes the task, or the alarm does; a byte that is already held does not.
         let idle = Instant::now() + self.limits.idle_timeout;
         let _ = self.alarm.poll(idle, cx);
         if !self.held.is_empty() {
             self.activity.wake_at_end(cx.waker());
             if !self.activity.is_busy() {
-                // It ended between the question and the registration, perhaps on another thread.
+                // The request ended between the check and the registration, perhaps on another thread.
                 return Poll::Ready(Ok(()));
             }
         }
@@ -206,14 +212,14 @@ impl Gate {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands on `count` bytes of what is held.
+    /// Passes on `count` of the held bytes.
     fn hand(&mut self, count: usize, out: &mut ReadBuf<'_>) {
         out.put_slice(&self.held[..count]);
         self.held.advance(count);
     }
 }
 
-impl AsyncRead for Gate {
+impl<W: AsyncRead + Unpin> AsyncRead for Gate<W> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -245,7 +251,7 @@ impl AsyncRead for Gate {
                         this.state = State::Ended;
                         return Poll::Ready(Err(io::Error::new(
                             io::ErrorKind::InvalidData,
-                            "the body is not chunked as it should be",
+                            "the body is not valid chunked encoding",
                         )));
                     };
                     this.hand(count, out);
@@ -256,7 +262,7 @@ impl AsyncRead for Gate {
     }
 }
 
-impl AsyncWrite for Gate {
+impl<W: AsyncWrite + Unpin> AsyncWrite for Gate<W> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.wire).poll_write(cx, bytes)
     }

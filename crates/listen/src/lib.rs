@@ -1,20 +1,21 @@
-//! The sockets of the service: TLS with its certificates, HTTP/1.1 and 2, time and size limits, the redirect from plain
-//! HTTP, an orderly stop. It carries requests to an [`Application`] and knows nothing of what they are about.
+//! The listeners of the service: TLS with its certificates, HTTP/1.1 and HTTP/2, limits on time, size and connections, the redirect
+//! from plain HTTP, and the graceful stop. Requests go to an [`Application`]; this crate knows nothing about their content.
 //!
-//! The program that puts the service together calls [`bind`], [`Tls::load`] and then [`serve`], once for all its listeners.
-//! Starting can fail (an address in use, a broken certificate) and then nothing has been started; once it serves, whatever a
-//! client sends ends at most that client's connection.
+//! The program calls [`bind`] and [`Tls::load`], then [`serve`] once for all its listeners. The first two can fail (an address in
+//! use, a broken certificate), and then nothing is running. Afterwards an error ends at most the connection of the client that
+//! caused it.
 //!
-//! hyper answers a malformed HTTP/1 head with a bare status line. Recognising and replacing that on its way out would be
-//! guesswork, because a body may look the same; so each head is read and checked before hyper sees it (`gate`), and every answer
-//! is the application's or one of [`Answers`]. In HTTP/2 what breaks the protocol is reset, without an answer, as RFC 9113 asks. One
-//! bare answer remains there: the protocol layer's own 431 to headers of more than 256 KiB.
+//! hyper responds to a malformed HTTP/1 head with a bare status line, but every response of the service has an error body. So each
+//! head is checked before hyper parses it (`gate`; docs/adr/0015-heads-are-checked-before-hyper.md), and every response comes from
+//! the application or from [`Answers`]. HTTP/2 streams that break the protocol are reset without a response, as RFC 9113 asks; the
+//! one bare response is h2's own 431 to headers of more than 256 KiB.
 
 mod activity;
 mod answers;
 mod body;
 mod connection;
 mod gate;
+mod limiter;
 mod redirect;
 mod serve;
 mod service;
@@ -23,10 +24,14 @@ mod sockets;
 mod takeover;
 mod tasks;
 mod tls;
+mod unread;
 mod wire;
 
 pub use answers::{Answers, Fault};
 pub use body::{BodyError, Pace};
+#[cfg(feature = "fuzzing")]
+pub use gate::differential;
+pub use limiter::IsExempt;
 pub use serve::{Listener, Server, Stopped, serve};
 pub use service::{Answer, Application, PeerAddr};
 pub use settings::Limits;

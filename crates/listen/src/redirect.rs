@@ -1,5 +1,5 @@
-//! Where plain HTTP is sent: the same host, path and query over HTTPS. Pure; what the client wrote into `Host` is used only when
-//! it is the name or address of a host and nothing else, so that nothing of it can break out of the header.
+//! The redirect target for plain HTTP: the same host, path and query over HTTPS. Pure. The client's `Host` is used only if it is a
+//! host name or an address, so that it cannot inject a header.
 
 use std::fmt::Write;
 use std::net::Ipv6Addr;
@@ -9,16 +9,16 @@ use axum::http::Uri;
 /// The longest name that DNS allows.
 const MAX_NAME_BYTES: usize = 253;
 
-/// Where HTTPS is.
+/// The host and port of HTTPS.
 #[derive(Debug, Clone)]
 pub struct Destination {
-    /// For requests that name no usable host.
+    /// For requests without a usable host.
     pub host: String,
     pub port: u16,
 }
 
 impl Destination {
-    /// The target of a request with this `Host` and this request target. Printable ASCII whatever came in.
+    /// The URL for a request with this `Host` and this target. Always printable ASCII.
     pub fn location(&self, host: Option<&[u8]>, target: &Uri) -> String {
         let host = host.and_then(host_only).unwrap_or(&self.host);
         let mut location = String::from("https://");
@@ -65,7 +65,7 @@ fn host_only(header: &[u8]) -> Option<&str> {
     (!name.is_empty() && name.len() <= MAX_NAME_BYTES && name.bytes().all(allowed)).then_some(name)
 }
 
-/// An empty port is allowed by RFC 3986 and means the default.
+/// RFC 3986 allows an empty port, which means the default one.
 fn is_port(text: &str) -> bool {
     text.is_empty() || (text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok())
 }

@@ -1,5 +1,5 @@
-//! Accepts connections on all listeners until it is told to stop, and knows when the last of them has ended. Called once by the
-//! program (and once more for each further router). It owns every task it starts: dropping its future ends them all.
+//! Accepts connections on all listeners until the service stops, and waits for the last of them. The program calls it once for
+//! each router. It owns every task that it starts: dropping its future ends them all.
 
 use std::io;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answers::Answers;
 use crate::connection::{self, Context};
+use crate::limiter::{ConnectionLimiter, IsExempt};
 use crate::redirect::Destination;
 use crate::service::{Application, Target};
 use crate::settings::Limits;
@@ -19,37 +20,39 @@ use crate::sockets;
 use crate::tasks::Tasks;
 use crate::tls::{Tls, watch};
 
-/// After an accept that failed, for want of files mostly: trying again at once would only burn the processor.
-const AFTER_FAILURE: Duration = Duration::from_millis(50);
-/// How often the same trouble of a listener is logged.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// The pause after a failed accept, which mostly means that no file descriptor is free. Without it the loop would spin.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// How often the same condition of a listener is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A socket and what is spoken on it.
+/// A listening socket and its protocol.
 pub enum Listener {
-    /// HTTP/1.1 and 2 over TLS. Plain HTTP that comes here is sent to HTTPS as on a [`Listener::Redirect`].
+    /// HTTP/1.1 and 2 over TLS. Plain HTTP is redirected to HTTPS as on a [`Listener::Redirect`].
     Https { socket: TcpListener, tls: Tls },
-    /// HTTP/1.1 and 2 without TLS: behind a proxy that has it, or for metrics on loopback.
+    /// HTTP/1.1 and 2 without TLS: behind a proxy that terminates TLS, or for metrics on loopback.
     Http { socket: TcpListener },
-    /// Every request is answered `301` to HTTPS on `port`, at the host that the request names, or at `host` if that is none.
+    /// Every request is redirected (`301`) to HTTPS on `port`, at the request's host or, without a usable one, at `host`.
     Redirect { socket: TcpListener, host: String, port: u16 },
 }
 
-/// What is served.
+/// What a server needs besides its listeners.
 pub struct Server {
     pub application: Arc<dyn Application>,
     pub answers: Arc<dyn Answers>,
     pub limits: Limits,
+    /// Source addresses without limits of their own, such as reverse proxies.
+    pub is_exempt: IsExempt,
 }
 
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped {
-    /// Connections and requests that were still going on when the grace was over.
+    /// Connections and requests that were still active when the grace period ended.
     pub cut_off: usize,
 }
 
-/// Serves until `stop`, then waits for what is going on, at most `grace`: no connection is accepted any more, idle ones are
-/// closed, HTTP/2 clients are told to go away. Streams that would not end by themselves have to be told by the caller.
+/// Serves until `stop`, then waits at most `grace` for active requests. Meanwhile no connection is accepted, idle ones are closed
+/// and HTTP/2 clients get a GOAWAY. The caller ends streams that have no end of their own.
 pub async fn serve(
     server: Server,
     listeners: Vec<Listener>,
@@ -57,10 +60,11 @@ pub async fn serve(
     grace: Duration,
 ) -> Stopped {
     let tasks = Tasks::new();
-    // Dropping this future kills what it started.
+    // Dropping this future kills its tasks.
     let _kill = tasks.kill_on_drop();
     let mut running = JoinSet::new();
     let limits = Arc::new(server.limits);
+    let limiter = ConnectionLimiter::new(&limits, server.is_exempt);
     for listener in listeners {
         let (socket, security, target) = match listener {
             Listener::Https { socket, tls } => {
@@ -81,13 +85,13 @@ pub async fn serve(
             tasks: tasks.clone(),
             stop: stop.clone(),
         });
-        running.spawn(accept(socket, context));
+        running.spawn(accept(socket, context, Arc::clone(&limiter)));
     }
     while running.join_next().await.is_some() {}
     Stopped { cut_off: tasks.finish(grace).await }
 }
 
-/// Where plain HTTP on an HTTPS socket is sent: to the same socket.
+/// The redirect target of plain HTTP on an HTTPS socket: the same socket.
 fn destination_of(socket: &TcpListener) -> Destination {
     let address = socket.local_addr().ok();
     let host = address.map(|it| it.ip()).filter(|ip| !ip.is_unspecified());
@@ -97,63 +101,71 @@ fn destination_of(socket: &TcpListener) -> Destination {
     }
 }
 
-/// Accepts until the stop. The permit of a connection is given back when its task ends, however it does.
-async fn accept(socket: TcpListener, context: Arc<Context>) {
+/// Accepts connections until the service stops. A connection's task owns its permits, so they are free again however it ends.
+async fn accept(socket: TcpListener, context: Arc<Context>, limiter: Arc<ConnectionLimiter>) {
     if let Err(error) = sockets::tune(&socket, context.limits.write_timeout) {
-        tracing::warn!(%error, "a listening socket does not take all its options");
+        tracing::warn!(%error, "cannot set all options of a listening socket");
     }
-    let places = Arc::new(Semaphore::new(context.limits.max_connections.min(Semaphore::MAX_PERMITS)));
-    let (mut full, mut failing) = (Seldom::default(), Seldom::default());
+    let slots = Arc::new(Semaphore::new(context.limits.max_connections.min(Semaphore::MAX_PERMITS)));
+    let (mut full, mut crowded, mut failing) =
+        (LogThrottle::default(), LogThrottle::default(), LogThrottle::default());
     while let Some(accepted) = context.stop.run_until_cancelled(socket.accept()).await {
         let (tcp, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                if !is_the_clients(&error) {
-                    if let Some(times) = failing.happened() {
+                if !is_aborted_by_client(&error) {
+                    if let Some(times) = failing.count() {
                         tracing::error!(%error, times, "cannot accept connections");
                     }
-                    tokio::time::sleep(AFTER_FAILURE).await;
+                    tokio::time::sleep(ACCEPT_RETRY).await;
                 }
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            if let Some(times) = full.happened() {
+        let Some(permit) = limiter.admit(peer.ip()) else {
+            if let Some(times) = crowded.count() {
+                let limit = context.limits.max_connections_per_address;
+                tracing::warn!(%peer, limit, times, "an address has too many connections; further ones are closed");
+            }
+            continue;
+        };
+        let Ok(slot) = slots.clone().try_acquire_owned() else {
+            if let Some(times) = full.count() {
                 let limit = context.limits.max_connections;
-                tracing::warn!(limit, times, "all connections are taken; further ones are closed");
+                tracing::warn!(limit, times, "there are too many connections; further ones are closed");
             }
             continue;
         };
         let context = context.clone();
         let tasks = context.tasks.clone();
         tasks.spawn(async move {
-            connection::run(context, tcp, peer).await;
-            drop(place);
+            connection::run(context, tcp, peer, &permit).await;
+            drop((permit, slot));
         });
     }
 }
 
-/// The connection went away before it was accepted.
-fn is_the_clients(error: &io::Error) -> bool {
+/// Whether the connection ended before it was accepted.
+fn is_aborted_by_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-/// Something that is worth a log line now and then only.
+/// Logs a repeated condition at most every [`LOG_INTERVAL`].
 #[derive(Default)]
-struct Seldom {
-    said: Option<Instant>,
+struct LogThrottle {
+    logged: Option<Instant>,
     since: u64,
 }
 
-impl Seldom {
-    /// How often it happened since it was last said, when it is time to say it again.
-    fn happened(&mut self) -> Option<u64> {
+impl LogThrottle {
+    /// Counts an occurrence. Returns the occurrences since the last log line when the next one is due.
+    fn count(&mut self) -> Option<u64> {
         self.since += 1;
-        if self.said.is_some_and(|at| at.elapsed() < SAY_AGAIN) {
+        if self.logged.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
             return None;
         }
-        self.said = Some(Instant::now());
+        self.logged = Some(Instant::now());
         Some(std::mem::take(&mut self.since))
     }
 }

@@ -1,5 +1,5 @@
-//! One request on its way to the router, or to where plain HTTP is sent. HTTP/1 heads have been checked before (`gate`); those of
-//! HTTP/2 are measured here, where an answer can still be given.
+//! Passes one request to the application, or answers it with a redirect. HTTP/1 heads were checked before (`gate`); the size of
+//! HTTP/2 heads is checked here, where a response is still possible.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,17 +21,17 @@ use crate::redirect::Destination;
 use crate::settings::{Limits, MAX_HEADERS};
 use crate::takeover::{Slot, Takeover};
 
-/// What HTTP/2 counts for each header besides its bytes (RFC 9113 section 10.5.1); so we do for its limit.
+/// HTTP/2 adds this to the size of each header (RFC 9113 section 10.5.1).
 const OVERHEAD_BYTES: usize = 32;
 
-/// The address that a request came from: an extension of every request. Behind a proxy it is the proxy's.
+/// The peer's address, an extension of every request. Behind a proxy it is the proxy's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// An answer on its way.
+/// The future of a response.
 pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// Who answers requests: a router, or what stands before one.
+/// Answers requests: a router, or a layer before one.
 pub trait Application: Send + Sync + 'static {
     fn answer(&self, request: Request<Body>) -> Answer;
 }
@@ -46,7 +46,7 @@ impl Application for Router {
     }
 }
 
-/// Who answers on a connection.
+/// How the requests of a connection are answered.
 #[derive(Clone)]
 pub enum Target {
     Application(Arc<dyn Application>),
@@ -60,7 +60,7 @@ pub struct Dispatch {
     pub limits: Arc<Limits>,
     pub peer: PeerAddr,
     pub activity: Arc<Activity>,
-    /// Where an answer's takeover goes, where it can have the connection.
+    /// Receives the takeover of a response. `None` over HTTP/2.
     pub slot: Option<Slot>,
 }
 
@@ -76,7 +76,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
         if let Some(fault) = too_large(&request, &self.limits) {
             let mut response = self.answers.fault(fault, request.headers().get(REQUEST_ID));
             if request.method() == Method::HEAD {
-                // Clients of HTTP/2 take a body for a fault of the connection.
+                // A body would be a protocol error over HTTP/2.
                 *response.body_mut() = Body::empty();
             }
             return Box::pin(std::future::ready(Ok(counted(response, flight))));
@@ -142,7 +142,7 @@ fn moved(answers: &dyn Answers, to: &Destination, request: &Request<Incoming>) -
     let location = to.location(host, request.uri());
     let mut response = answers.moved(&location, request.headers().get(REQUEST_ID));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    // `location` gives printable ASCII only.
+    // `location` returns printable ASCII only.
     if let Ok(location) = HeaderValue::from_str(&location) {
         response.headers_mut().insert(LOCATION, location);
     }

@@ -1,4 +1,4 @@
-//! Listening sockets and their options. Called at start; a failure leaves nothing behind.
+//! Listening sockets and their options.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,16 +8,16 @@ use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that wait to be accepted.
+/// The backlog of connections that are not accepted yet.
 const BACKLOG: u32 = 1024;
-/// What the kernel holds for a client that does not read. Without a bound it grows to megabytes for each; with this one a
-/// stream still carries 10 MB a second over 20 ms.
+/// The kernel's send buffer of a connection. The default grows to megabytes for a client that does not read; this size still
+/// carries 10 MB/s at a round trip of 20 ms.
 const SEND_BUFFER_BYTES: usize = 208 * 1024;
-/// A peer that vanished without a word is noticed after about this and three probes.
+/// A peer that disappeared is noticed after this time and three probes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// An address that cannot be listened on.
+/// Why an address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}; choose another address or end the program that holds it")]
 pub struct BindError {
@@ -25,7 +25,7 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Listens on an address. Needs a tokio runtime around it.
+/// Listens on an address. The caller runs inside a tokio runtime.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -36,7 +36,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     listen().map_err(|source| BindError { address, source })
 }
 
-/// What every connection inherits from its listening socket. Done here too for listeners that came from elsewhere.
+/// Sets the options that connections inherit from their listening socket, also on sockets that the caller created.
 pub(crate) fn tune(listener: &TcpListener, write_timeout: Duration) -> io::Result<()> {
     sockopt::set_tcp_nodelay(listener, true)?;
     sockopt::set_socket_send_buffer_size(listener, SEND_BUFFER_BYTES)?;
@@ -49,8 +49,7 @@ pub(crate) fn tune(listener: &TcpListener, write_timeout: Duration) -> io::Resul
     Ok(())
 }
 
-/// Lets this process open as many files as its hard limit allows, and says how many that is. Each connection takes one; a shell
-/// gives 1,024.
+/// Raises the limit of open files to the hard limit and returns it. Each connection needs a file, and the usual soft limit is 1,024.
 pub fn raise_file_limit() -> io::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;

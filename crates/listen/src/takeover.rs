@@ -1,8 +1,8 @@
-//! A connection that stops speaking HTTP: an answer `101 Switching Protocols` with a [`Takeover`] among its extensions gets the
-//! connection's bytes once it is sent, for as long as it likes, inside of the connection's own task.
+//! Protocol upgrades: when a response `101 Switching Protocols` with a [`Takeover`] extension has been sent, the takeover gets the
+//! connection's bytes and runs inside the connection's task.
 //!
-//! HTTP/1.1 alone: in HTTP/2 there is no such answer, and the takeover is dropped unused. Writing stays under the watch of the
-//! write timeout; whatever else has to be bounded is a matter of what takes over.
+//! Only HTTP/1.1 has this response; over HTTP/2 the takeover is dropped unused. The write timeout still applies; the takeover bounds
+//! everything else.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::wire::Wire;
 
 type Then = Box<dyn FnOnce(Taken) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// What happens with a connection after its last answer. Clones are the same one; it happens once.
+/// Runs once, with the connection, after the response is sent. Clones share it.
 #[derive(Clone)]
 pub struct Takeover(Arc<Mutex<Option<Then>>>);
 
@@ -32,7 +32,7 @@ impl Takeover {
     }
 }
 
-/// The bytes of a connection that was taken over. Dropping it closes it.
+/// The byte stream of an upgraded connection. Dropping it closes the connection.
 pub struct Taken(Wire);
 
 impl AsyncRead for Taken {
@@ -59,13 +59,13 @@ impl AsyncWrite for Taken {
     }
 }
 
-/// Where a connection's takeover waits for its answer to be sent.
+/// Holds a connection's takeover until the response is sent.
 #[derive(Clone, Default)]
 pub struct Slot(Arc<Mutex<Option<Waiting>>>);
 
 struct Waiting {
     takeover: Takeover,
-    /// Keeps the request counted as open, so that what the client sends next is not read as another one.
+    /// Keeps the request counted as open, so that the following bytes are not parsed as a request.
     _flight: InFlight,
 }
 
@@ -74,7 +74,7 @@ impl Slot {
         *self.lock() = Some(Waiting { takeover, _flight: flight });
     }
 
-    /// Lets the takeover have the connection.
+    /// Runs the takeover with the connection.
     pub async fn run(&self, wire: Wire) {
         let waiting = self.lock().take();
         if let Some(then) = waiting.and_then(|waiting| waiting.takeover.take()) {

@@ -1,11 +1,11 @@
-//! The tasks of connections, and of the requests on HTTP/2 ones: counted, and ended together. `serve` owns them.
+//! The tasks of connections and of the streams of HTTP/2 connections. `serve` owns, counts and ends them.
 
 use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// They end by themselves or when they are killed. Clones share them.
+/// A set of tasks. Each ends by itself or when the set is killed. Clones share the set.
 #[derive(Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -24,12 +24,12 @@ impl Tasks {
         });
     }
 
-    /// Kills them all when what is returned is dropped.
+    /// Kills all tasks when the returned guard is dropped.
     pub fn kill_on_drop(&self) -> DropGuard {
         self.kill.clone().drop_guard()
     }
 
-    /// Waits for all to end, at most `grace`, kills the rest, and says how many that were. Nothing may be spawned from outside
+    /// Waits at most `grace` for all tasks to end, kills the rest and returns their number. The caller must not spawn tasks
     /// afterwards.
     pub async fn finish(&self, grace: Duration) -> usize {
         self.tracker.close();
@@ -38,11 +38,5 @@ impl Tasks {
         self.kill.cancel();
         self.tracker.wait().await;
         left
-    }
-}
-
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
-    fn execute(&self, task: F) {
-        self.spawn(task);
     }
 }

@@ -1,5 +1,5 @@
-//! The certificate: our own self-signed one, made and renewed here, or the operator's. A [`Tls`] always holds one that works;
-//! a new one that does not is logged and the old one stays.
+//! The TLS certificate: self-signed, created and renewed here, or the operator's own. A [`Tls`] always holds a working certificate; if a
+//! new one does not work, the error is logged and the old one stays.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ pub enum TlsConfig {
     },
 }
 
-/// A certificate that we make: kept in `dir` as `tls-cert.pem` and `tls-key.pem`.
+/// A self-signed certificate, stored in `dir` as `tls-cert.pem` and `tls-key.pem`.
 #[derive(Debug, Clone)]
 pub struct SelfSigned {
     pub dir: PathBuf,
@@ -53,12 +53,12 @@ pub enum TlsError {
 /// The certificate in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// Its PEM file: what a client may be told to trust when it is self-signed.
+    /// Its PEM file, which clients of a self-signed certificate have to trust.
     pub file: PathBuf,
     pub not_after: OffsetDateTime,
 }
 
-/// A loaded certificate, ready to be served from and exchanged while connections are open. Clones share it.
+/// The certificate for new connections. It can be replaced while connections are open. Clones share it.
 #[derive(Clone)]
 pub struct Tls {
     shared: Arc<Shared>,
@@ -78,19 +78,19 @@ struct Loaded {
 }
 
 impl Tls {
-    /// Reads the certificate, or makes the self-signed one if there is none that will do. Blocks for a few milliseconds.
+    /// Reads the certificate, or creates a self-signed one if there is no usable one. Blocks for a few milliseconds.
     pub fn load(config: TlsConfig) -> Result<Self, TlsError> {
         Self::load_at(config, OffsetDateTime::now_utc)
     }
 
-    /// With a clock of the caller's, for tests of the renewal.
+    /// With the caller's clock, for tests of the renewal.
     fn load_at(config: TlsConfig, now: fn() -> OffsetDateTime) -> Result<Self, TlsError> {
         let loaded = obtain(&config, now())?;
         if loaded.certificate.not_after <= now() {
             tracing::warn!(
                 file = %loaded.certificate.file.display(),
                 not_after = %loaded.certificate.not_after,
-                "the TLS certificate has run out; clients will refuse it"
+                "the TLS certificate has expired; clients will refuse it"
             );
         }
         Ok(Self { shared: Arc::new(Shared { config, now, current: Mutex::new(loaded) }) })
@@ -106,7 +106,7 @@ impl Tls {
     }
 
     fn current(&self) -> Loaded {
-        // A panic while it was held cannot have left it half-written: it is only ever replaced whole.
+        // A panic cannot leave it half-written: it is only replaced as a whole.
         self.shared.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -115,7 +115,7 @@ impl Tls {
     }
 }
 
-/// A certificate that works at `now`: read, and for a self-signed one made anew where that is due.
+/// Reads a certificate that works at `now`; a self-signed one is created again when it is due.
 fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
     match config {
         TlsConfig::Own { certificate, key } => read(certificate, key),
@@ -133,9 +133,9 @@ fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
     }
 }
 
-/// Reads a pair of files and sees whether they work together.
+/// Reads a certificate and its key and checks that they match.
 fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
-    // Looked at first: a change between this and the reading is then seen as one at the next look.
+    // Taken before reading: a change in between is then noticed at the next check.
     let seen = files::Seen::of(&[certificate, key]);
     let (chain, private) = (files::chain(certificate)?, files::key(key)?);
     let not_x509 = || TlsError::NotX509 { path: certificate.to_owned() };
@@ -154,7 +154,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
         .with_single_cert(chain, private)
         .map_err(unusable)?;
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Tickets let a client come back without a whole handshake, and nothing is kept here for it.
+    // Tickets resume sessions without state on the server.
     server.ticketer = rustls::crypto::ring::Ticketer::new().map_err(unusable)?;
     let certificate = Certificate { file: certificate.to_owned(), not_after };
     Ok(Loaded { server: Arc::new(server), certificate, seen })

@@ -1,5 +1,5 @@
-//! The bytes of one connection, with TLS or without. Writing that makes no progress for too long is an error, so that a client
-//! which does not read cannot hold a connection for ever; what then remains is dropped with it.
+//! The byte stream of one connection, with or without TLS. A write without progress fails after the write timeout, so a client that
+//! does not read cannot hold a connection forever.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
-/// What is read and thrown away after the last answer, at most.
+/// The most bytes that are read and discarded after the last response.
 const LINGER_BYTES: usize = 128 * 1024 * 1024;
 
 enum Stream {
@@ -21,7 +21,7 @@ enum Stream {
 
 pub struct Wire {
     stream: Stream,
-    /// Read while finding out what the client speaks; the first to be read again.
+    /// Bytes that were read ahead and are read again first.
     ahead: Vec<u8>,
     write_timeout: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -41,13 +41,13 @@ impl Wire {
         Self { stream, ahead: Vec::new(), write_timeout, stalled: None, broken: false }
     }
 
-    /// Gives bytes back, to be read again.
+    /// Puts bytes back, to be read again.
     pub fn unread(&mut self, bytes: Vec<u8>) {
         self.ahead = bytes;
     }
 
-    /// Says that there is no more and, for as long as `patience` lasts, reads what the client still sends. Closing with bytes
-    /// unread makes the kernel reset the connection, and a client then loses an answer that it has not read yet.
+    /// Closes the sending side, then reads and discards for at most `patience`. If unread bytes were left at the close, the kernel
+    /// would reset the connection and the client could lose a response that it has not read yet.
     pub async fn linger(mut self, patience: Duration) {
         if self.broken {
             return;
@@ -71,11 +71,11 @@ impl Wire {
                 }
             }
         };
-        // Running out of patience is as good an end as any.
+        // Either way the connection is closed now.
         let _ = tokio::time::timeout(patience, drain).await;
     }
 
-    /// Says that there is no more, without waiting for the client to agree.
+    /// Closes the sending side without waiting for the client.
     pub async fn close(mut self) {
         if !self.broken {
             let _ = tokio::time::timeout(Duration::from_secs(1), self.shutdown()).await;
@@ -95,7 +95,7 @@ impl Wire {
         done
     }
 
-    /// Writing, under the watch of the timer.
+    /// Writes, with the write timeout.
     fn poll_moving<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,7 +115,7 @@ impl Wire {
 }
 
 impl Stream {
-    /// The socket below. What arrives now is of no interest, so it need not be decrypted.
+    /// The socket below TLS, for bytes that are discarded and need no decryption.
     fn without_tls(self) -> Self {
         match self {
             Self::Tls(tls) => Self::Plain(tls.into_inner().0),
@@ -172,7 +172,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// A timer that is set often and rings seldom: setting it later costs nothing until it rings.
+/// A timer whose deadline often moves later and seldom expires. Moving it later costs nothing until it expires.
 pub struct Alarm {
     timer: Pin<Box<Sleep>>,
 }

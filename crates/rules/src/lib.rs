@@ -60,7 +60,7 @@ pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
 pub use lines::{LineEnd, LineSplitter, MAX_PIECE_BYTES};
 pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
-pub use output::{CappedOutput, Captured};
+pub use output::{CappedOutput, Captured, OUTPUT_BLOCK_BYTES};
 pub use ports::{
     ExposeInput, ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose,
     port_label, token_lifetime_ms,
@@ -73,5 +73,5 @@ pub use rates::{
 pub use request_id::{made_request_id, well_formed_request_id};
 pub use shown::{shown, shown_name};
 pub use signals::signal_name;
-pub use text::lossy;
+pub use text::{cut_before, lossy};
 pub use time::TimeMs;

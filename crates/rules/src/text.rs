@@ -7,7 +7,7 @@ pub fn lossy(bytes: Vec<u8>) -> String {
 
 /// The largest place of at most `limit` to cut at such that both parts, made text, join to the whole made text. It
 /// depends only on the bytes before `limit`, and is at most three bytes before it.
-pub(crate) fn cut_before(bytes: &[u8], limit: usize) -> usize {
+pub fn cut_before(bytes: &[u8], limit: usize) -> usize {
     if bytes.len() <= limit {
         return bytes.len();
     }

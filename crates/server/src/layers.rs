@@ -110,6 +110,9 @@ impl Guarded {
                 }
             }
         };
+        if let Some(caller) = &record.caller {
+            response = service.output_memory.count(&caller.account, response);
+        }
         let told = envelope::complete(&mut response, &id, admitted.shown);
         if head_only {
             envelope::behead(&mut response);

@@ -15,16 +15,17 @@ mod keyring;
 mod layers;
 mod limiter;
 mod logs;
+mod memory;
 mod metrics;
 mod mint;
 mod notify;
 mod once;
 mod openapi;
+mod output;
 mod ports;
 mod progress;
 mod proxies;
 mod relay;
-mod room;
 mod routes;
 mod service;
 #[cfg(any(test, feature = "testing"))]

@@ -32,6 +32,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::ApiError;
 use crate::keyring::Caller;
+use crate::output::{Content, OutputMemory};
 use flight::{Landing, Outcome};
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -63,7 +64,7 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
 #[derive(Debug, Clone)]
 pub struct Answer {
     status: StatusCode,
-    content: Bytes,
+    content: Content,
     kept: Kept,
 }
 
@@ -75,13 +76,13 @@ enum Kept {
 }
 
 impl Answer {
-    pub fn new(status: StatusCode, content: Bytes) -> Self {
-        Self { status, content, kept: Kept::NotYet }
+    pub fn new(status: StatusCode, content: impl Into<Content>) -> Self {
+        Self { status, content: content.into(), kept: Kept::NotYet }
     }
 
     /// One that is in the store already, by way of [`Claim::remember`].
     pub fn committed(status: StatusCode, content: Bytes) -> Self {
-        Self { status, content, kept: Kept::Already }
+        Self { status, content: Content::Json(content), kept: Kept::Already }
     }
 }
 
@@ -95,7 +96,7 @@ pub struct Claim {
 
 impl Claim {
     /// To be kept in the work's own commit.
-    pub fn kept(self, status: StatusCode, content: &[u8]) -> store::Remembered {
+    pub fn kept(self, status: StatusCode, content: impl Into<Vec<u8>>) -> store::Remembered {
         let Self { place: Place { account, endpoint, key }, request_hash, expires_at } = self;
         store::Remembered {
             account: account.as_ref().to_owned(),
@@ -103,7 +104,7 @@ impl Claim {
             key,
             request_hash,
             status: status.as_u16(),
-            content: content.to_vec(),
+            content: content.into(),
             created_at: now().min(expires_at.before(1)),
             expires_at,
         }
@@ -144,6 +145,7 @@ type Flights = Arc<Mutex<HashMap<Place, Waiting>>>;
 /// All flights.
 pub struct Once {
     store: Arc<dyn Store>,
+    output: Arc<OutputMemory>,
     flights: Flights,
     tasks: TaskTracker,
 }
@@ -155,8 +157,8 @@ enum Seat {
 }
 
 impl Once {
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, flights: Flights::default(), tasks: TaskTracker::new() }
+    pub fn new(store: Arc<dyn Store>, output: Arc<OutputMemory>) -> Self {
+        Self { store, output, flights: Flights::default(), tasks: TaskTracker::new() }
     }
 
     /// Carries the work out, or answers what was answered before. `endpoint` names the resource where there is one: the same
@@ -259,9 +261,9 @@ impl Once {
         let landing = Landing::new(Arc::clone(&self.flights), place.clone(), tell);
         let expires_at = now().after(IDEMPOTENCY_VALID_MS);
         let claim = Claim { place: place.clone(), request_hash, expires_at };
-        let store = Arc::clone(&self.store);
+        let (store, output) = (Arc::clone(&self.store), Arc::clone(&self.output));
         self.tasks.spawn(async move {
-            let outcome = flight::fly(&*store, claim, work).await;
+            let outcome = flight::fly(&*store, &output, claim, work).await;
             landing.tell(outcome);
         });
         Ok(Seat::Pilot(waiting))
@@ -284,9 +286,12 @@ fn now() -> TimeMs {
     TimeMs(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn json(status: StatusCode, content: Bytes) -> Response {
+fn json(status: StatusCode, content: Content) -> Response {
     let kind = HeaderValue::from_static("application/json; charset=utf-8");
-    (status, [(header::CONTENT_TYPE, kind)], content).into_response()
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    content.into_response(response)
 }
 
 /// A kept answer, once more. An error gets the id of the present request, so only its inside is kept.
@@ -295,6 +300,9 @@ fn replay(answer: &Answer) -> Result<Response, ApiError> {
     if status.as_u16() < 400 {
         return Ok(replayed(json(*status, content.clone())));
     }
+    let Content::Json(content) = content else {
+        return Err(ApiError::internal("a kept error that is an output"));
+    };
     let object: ErrorObject = serde_json::from_slice(content)
         .map_err(|error| ApiError::internal(format!("a kept answer cannot be read: {error}")))?;
     let mut error = ApiError::new(object.code, object.message).with_status(*status);

@@ -1,7 +1,7 @@
-//! What is known of exposed ports beside the records of their sandboxes: their addresses, the secret that signs tokens, and how
-//! many connections there are. Endpoints ask it, and `relay`, which carries the traffic.
+//! Exposed ports, besides the records of their sandboxes: their addresses, the secret that signs tokens, and the limits on
+//! connections. Used by the endpoints and by `relay`, which carries the traffic.
 
-mod places;
+mod limiter;
 mod secret;
 
 use std::time::Duration;
@@ -12,36 +12,36 @@ use rules::{HostOf, TimeMs, port_label};
 use store::ExposedPort;
 
 use crate::config::{self, Config};
-pub use places::{Full, Place};
-use places::{Most, Places};
+use limiter::{PortLimiter, PortLimits};
+pub use limiter::{PortPermit, PortsFull};
 use secret::Secret;
 
-/// Connections through all ports together. Each may hold some hundred kilobytes for a reader that does not read.
+/// The most connections through all ports. Each may buffer some hundred kilobytes for a client that does not read.
 const MAX_CONNECTIONS: u32 = 4096;
 
-/// How ports are reached.
+/// Addresses, tokens and limits of exposed ports.
 #[derive(Debug)]
 pub struct Ports {
     scheme: &'static str,
     /// In lower case.
     domain: String,
-    /// With its colon; empty where it is the usual one.
+    /// With the colon; empty for the default port of the scheme.
     public_port: String,
-    /// Names of the service itself that are below the domain.
+    /// Names of the service itself, which may be below the domain.
     own_names: Vec<String>,
     secret: Secret,
-    places: Places,
-    /// How long nothing may move on a connection.
+    limiter: PortLimiter,
+    /// How long a connection may be idle.
     pub idle: Duration,
 }
 
 impl Ports {
-    /// `listens` is the port that the service has. Makes the secret where there is none.
+    /// `listens` is the port of the service. Creates the secret if there is none.
     pub fn open(config: &Config, listens: u16) -> Result<Self> {
         Ok(Self::new(config, listens, Secret::open(&config.data_dir)?))
     }
 
-    /// For tests, with a secret that nobody else has.
+    /// For tests, with a random secret.
     #[cfg(any(test, feature = "testing"))]
     pub fn passing(config: &Config) -> Self {
         Self::new(config, 8443, Secret::random())
@@ -50,7 +50,7 @@ impl Ports {
     fn new(config: &Config, listens: u16, secret: Secret) -> Self {
         let own = &config.ports;
         let (scheme, usual, behind) = match config.http.tls {
-            // Whoever is before us has TLS, and the usual port.
+            // The proxy terminates TLS, on the default port.
             config::Tls::Off if !config.http.trusted_proxies.is_empty() => ("https", 443, 443),
             config::Tls::Off => ("http", 80, listens),
             config::Tls::SelfSigned | config::Tls::Files => ("https", 443, listens),
@@ -62,7 +62,7 @@ impl Ports {
             public_port: if port == usual { String::new() } else { format!(":{port}") },
             own_names: config.http.tls_names.clone(),
             secret,
-            places: Places::new(Most {
+            limiter: PortLimiter::new(PortLimits {
                 of_sandbox: own.max_connections,
                 of_account: own.account_connections,
                 of_all: MAX_CONNECTIONS,
@@ -71,12 +71,12 @@ impl Ports {
         }
     }
 
-    /// Whether a port may be what the text names. Most name none, which is quickly seen.
+    /// Whether a port may be what the text names. PortLimits name none, which is quickly seen.
     pub fn may_be_named_in(&self, host: &[u8]) -> bool {
         host.windows(self.domain.len()).any(|part| part.eq_ignore_ascii_case(self.domain.as_bytes()))
     }
 
-    /// Whom a host names, as a request has it.
+    /// What the host of a request names.
     pub fn host(&self, host: &str) -> HostOf {
         match HostOf::read(host, &self.domain) {
             HostOf::Service => HostOf::Service,
@@ -89,12 +89,12 @@ impl Ports {
         format!("{}://{}.{}{}", self.scheme, port_label(id, port), self.domain, self.public_port)
     }
 
-    /// What the outside sees where nobody before us says otherwise.
+    /// The scheme of ports, unless a trusted proxy states another one.
     pub fn scheme(&self) -> &'static str {
         self.scheme
     }
 
-    /// A port as the interface shows it.
+    /// A port as the API shows it.
     pub fn shown(&self, id: &SandboxId, exposed: &ExposedPort) -> Port {
         Port {
             port: exposed.port,
@@ -105,18 +105,18 @@ impl Ports {
         }
     }
 
-    /// A token for a port as it is exposed now.
+    /// A token for the present exposure of a port.
     pub fn token(&self, id: &SandboxId, exposed: &ExposedPort, expires_at: TimeMs) -> String {
         self.secret.sign(id, exposed, expires_at).text()
     }
 
-    /// Until when a text opens a port, if it is a token of this exposure that is not over.
+    /// The expiry of a text that is a valid token of this exposure.
     pub fn opens(&self, text: &str, id: &SandboxId, exposed: &ExposedPort, now: TimeMs) -> Option<TimeMs> {
         self.secret.verify(text, id, exposed).filter(|expires_at| *expires_at > now)
     }
 
-    /// Room for one more connection.
-    pub fn place(&self, account: &str, id: &SandboxId) -> Result<Place, Full> {
-        self.places.take(account, id)
+    /// A permit for one more connection.
+    pub fn permit(&self, account: &str, id: &SandboxId) -> Result<PortPermit, PortsFull> {
+        self.limiter.take(account, id)
     }
 }

@@ -1,25 +1,29 @@
-//! Who a request came from, for the log alone: nothing is decided by it.
+//! The reverse proxies that the operator named, and what the service takes from them.
 //!
-//! `X-Forwarded-For` is believed only as far as proxies wrote it that the operator named; anybody can send one.
+//! `X-Forwarded-For`: the client's address, for the log and for the program behind a port. No access depends on it.
+//! `X-Forwarded-Proto`: the scheme that the browser used. The cookie check of private ports compares the browser's `Origin` with
+//! it (`relay::origin`), and the redirect after a token in the address uses it, so a trusted proxy must set it or remove it.
+//! Trusted proxies are also exempt from the connection limits per source address. Any client can send these headers, so they
+//! count only when a named proxy sent them.
 
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Proxies that are looked through in one header.
+/// The most proxies in a row that one header can name.
 const MAX_HOPS: usize = 32;
 
-/// Proxies whose word is taken for where a request came from.
+/// Proxies whose forwarding headers count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     networks: Vec<Network>,
 }
 
-/// A text that is neither an address nor a network.
+/// A configured text that is neither an address nor a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no address; allowed is one such as '10.0.0.7', or a network such as '10.0.0.0/8' or 'fd00::/8'"
+    "'{0}' is not an address or a network; allowed are addresses such as '10.0.0.7' and networks such as '10.0.0.0/8' or 'fd00::/8'"
 )]
 pub struct BadProxy(String);
 
@@ -46,7 +50,7 @@ impl TrustedProxies {
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer;
         let hops = headers.get_all(FORWARDED_FOR).iter().rev();
-        // One that is no text has no address in it.
+        // A value that is not text holds no address.
         let mut hops = hops.flat_map(|value| value.to_str().unwrap_or_default().rsplit(','));
         for _ in 0..MAX_HOPS {
             if !self.holds(client) {
@@ -54,7 +58,7 @@ impl TrustedProxies {
             }
             match hops.next().map(|hop| hop.trim().parse()) {
                 Some(Ok(address)) => client = address,
-                // What stands before a hop that is not an address was written by nobody we know.
+                // Nothing vouches for the hops before one that is not an address.
                 Some(Err(_)) | None => break,
             }
         }
@@ -74,7 +78,7 @@ impl Network {
     }
 }
 
-/// IPv4 as IPv6 maps it, as a socket that takes both shows it.
+/// IPv4 addresses as IPv6-mapped ones, which is how a dual-stack socket shows them.
 fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -122,7 +126,7 @@ mod tests {
     fn texts_that_are_no_network_are_refused_by_name() {
         for bad in ["", "here", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/-1", "10.0.0.0/"] {
             let error = proxies(&[bad]).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{bad}' is no address")), "{error}");
+            assert!(error.starts_with(&format!("'{bad}' is not an address")), "{error}");
         }
         assert_eq!(client(&["0.0.0.0/0"], "9.9.9.9", &["8.8.8.8, fd00::1"]), "fd00::1");
         assert_eq!(client(&["::/0"], "fd00::2", &["fd00::1"]), "fd00::1");

@@ -1,26 +1,28 @@
-//! Carries requests from the hosts of exposed ports to the programs inside, and their answers back.
+//! Forwards requests for exposed ports to the programs inside, and their responses back.
 //!
-//! [`Relay`] stands before everything else: the host of a request alone decides whether it is for a port, and then nothing of the
-//! interface is between it and the program: no limit, no rate, no error body that was not asked for. In this order:
+//! [`Relay`] runs before the API: the host of a request alone decides whether it is for a port. The rate limits and body limits of the
+//! API do not apply to ports. The order of the steps:
 //!
 //! ```text
-//! host (400, 404) -> access (401, 403, 404; 303 for a browser that brought a token) -> a place (429) -> the sandbox, woken (409, 503)
-//!   -> the program (502, 504) -> its answer as it comes
+//! host (400, 404) -> access (401, 403, 404; 303 for a browser with a token in the URL) -> a permit (429) -> the sandbox, resumed (409, 503)
+//!   -> the program (502, 504) -> its response, streamed
 //! ```
 //!
-//! Each request has a connection to the program for itself, through the agent and never over the sandbox's network, and it is never
-//! used again: no answer can come to another's request. It is driven by whoever waits for the answer, so that dropping
-//! either side ends both. What comes out of a sandbox is hostile: its bytes go through hyper's client and are written anew.
+//! Each request has its own connection to the program, through the agent and never over the sandbox's network. It is never reused, so a
+//! response cannot reach another request. The task that waits for the response drives the connection, so dropping either side ends
+//! both. Bytes from a sandbox are hostile: hyper's client parses them, and the head is written anew (`policy`, `heads`).
 
 mod access;
-mod carried;
 mod cookies;
 mod exchange;
 mod heads;
-mod inside;
 mod origin;
-mod refusal;
-mod switched;
+mod policy;
+mod requester;
+mod response_body;
+mod secrets;
+mod tunnel;
+mod upgrade;
 
 use std::sync::Arc;
 
@@ -36,14 +38,14 @@ use rules::HostOf;
 
 use crate::error::{ApiError, crowded, nobody, of_entry};
 use crate::layers::{Guarded, RequestId};
-use crate::ports::Full;
+use crate::ports::PortsFull;
 use crate::service::Service;
-use access::Let;
+use access::Access;
 use heads::Forwarded;
-use inside::Inside;
-use refusal::Asker;
+use requester::Requester;
+use tunnel::ProgramConnection;
 
-/// The interface, and before it what is for ports.
+/// The API, and the ports before it.
 pub struct Relay {
     pub api: Guarded,
 }
@@ -57,8 +59,8 @@ impl Application for Relay {
                 Box::pin(async move {
                     match other {
                         Ok(HostOf::Port(id, port)) => pass(&service, request, &id, port).await,
-                        Err(refusal) => refuse(&service, &Asker::of(&request), &refusal),
-                        Ok(_) => refuse(&service, &Asker::of(&request), &nobody()),
+                        Err(refusal) => refuse(&service, &Requester::of(&request), &refusal),
+                        Ok(_) => refuse(&service, &Requester::of(&request), &nobody()),
                     }
                 })
             }
@@ -66,7 +68,7 @@ impl Application for Relay {
     }
 }
 
-/// Whom a request is for. It may say so in its target and in `Host`; where one of them names a port both have to name the same.
+/// What a request is for. Its target and `Host` may both name a host; if one of them names a port, both must name the same.
 fn host_of(request: &Request, service: &Service) -> Result<HostOf, ApiError> {
     let named = |authority: &Authority| match service.ports.host(authority.host()) {
         HostOf::Service => Ok(HostOf::Service),
@@ -92,13 +94,13 @@ fn host_of(request: &Request, service: &Service) -> Result<HostOf, ApiError> {
 }
 
 fn malformed(what: &str) -> ApiError {
-    ApiError::new(ErrorCode::InvalidRequest, format!("the request cannot be passed on: {what}"))
+    ApiError::new(ErrorCode::InvalidRequest, format!("the request cannot be forwarded: {what}"))
 }
 
-/// From a request for a port to its answer.
+/// Answers a request for a port.
 async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) -> Response {
-    let asker = Asker::of(&request);
-    match carry(service, request, id, port, &asker).await {
+    let requester = Requester::of(&request);
+    match carry(service, request, id, port, &requester).await {
         Ok(response) => {
             service.metrics.ports.answered(response.status().as_u16());
             response
@@ -106,16 +108,16 @@ async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) ->
         Err(error) => {
             tracing::debug!(
                 target: "sandboxd::relay", sandbox = %id, port, code = error.code.as_str(), cause = error.cause,
-                request_id = &*asker.id.0, "a request did not come through"
+                request_id = &*requester.id.0, "a request for a port failed"
             );
-            refuse(service, &asker, &error)
+            refuse(service, &requester, &error)
         }
     }
 }
 
-fn refuse(service: &Service, asker: &Asker, error: &ApiError) -> Response {
+fn refuse(service: &Service, requester: &Requester, error: &ApiError) -> Response {
     service.metrics.ports.refused(error.code.as_str());
-    asker.refuse(error)
+    requester.refuse(error)
 }
 
 async fn carry(
@@ -123,60 +125,67 @@ async fn carry(
     request: Request,
     id: &SandboxId,
     port: u16,
-    asker: &Asker,
+    requester: &Requester,
 ) -> Result<Response, ApiError> {
     if request.method() == Method::CONNECT {
-        return Err(malformed("CONNECT is for proxies, and this is none"));
+        return Err(malformed("CONNECT is for proxies, which this server is not"));
     }
     let exposure = service.engine.exposure(id, port).map_err(|error| of_entry(error, port))?;
     let forwarded = Forwarded::of(&request, service);
     let (mut parts, body) = request.into_parts();
-    if let Let::Redirect(response) = access::look(service, &exposure, &mut parts, &forwarded, asker).await? {
+    if let Access::Redirect(response) =
+        access::authorize(service, &exposure, &mut parts, &forwarded, requester).await?
+    {
         return Ok(response);
     }
-    let place = service.ports.place(&exposure.record.account, id).map_err(|full| match full {
-        Full::Sandbox { most } => crowded(&format!(
+    let port_permit = service.ports.permit(&exposure.record.account, id).map_err(|full| match full {
+        PortsFull::Sandbox { most } => crowded(&format!(
             "{most} requests and connections go through the ports of this sandbox, which is the most"
         )),
-        Full::Account { most } => crowded(&format!(
+        PortsFull::Account { most } => crowded(&format!(
             "{most} requests and connections go through the ports of this account, which is the most"
         )),
-        Full::Service => ApiError::new(
+        PortsFull::Service => ApiError::new(
             ErrorCode::ResourceExhausted,
-            "too much goes through ports at the moment; try again",
+            "there are too many connections through ports; try again",
         ),
     })?;
     let (tunnel, permit) =
         service.engine.connect_port(&exposure).await.map_err(|error| of_entry(error, port))?;
-    let held = (permit, place, service.metrics.ports.opened());
-    let inside =
-        Inside::new(tunnel, held, (&service.engine, exposure), service.ports.idle, service.stopping.clone());
+    let held = (permit, port_permit, service.metrics.ports.opened());
+    let connection = ProgramConnection::new(
+        tunnel,
+        held,
+        (&service.engine, exposure),
+        service.ports.idle,
+        service.stopping.clone(),
+    );
     if let Some(pace) = parts.extensions.get::<Pace>() {
-        // The guard of the connection has the time of both ways.
+        // The connection to the program has an idle timeout for both directions.
         pace.take_time();
     }
     let upgrades =
         parts.version == Version::HTTP_11 && body.is_end_stream() && heads::asks_for_websocket(&parts);
     let is_head = parts.method == Method::HEAD;
     let request = heads::to_program(parts, body, &forwarded, upgrades);
-    let answer = exchange::exchange(request, inside).await?;
+    let answer = exchange::exchange(request, connection).await?;
     match (answer.head.status, upgrades) {
-        (StatusCode::SWITCHING_PROTOCOLS, true) => switched::switch(answer).await,
+        (StatusCode::SWITCHING_PROTOCOLS, true) => upgrade::switch(answer).await,
         (StatusCode::SWITCHING_PROTOCOLS, false) => {
-            Err(exchange::bad_answer("it changed the protocol unasked"))
+            Err(exchange::bad_answer("it switched the protocol without a request"))
         }
         _ => {
-            let (head, carried) = answer.carried();
+            let (head, body) = answer.into_body();
             let streams = head.headers.get(CONTENT_TYPE).is_some_and(is_endless);
             if streams {
-                carried.state.ends_at_stop();
+                body.state.ends_at_stop();
             }
-            Ok(heads::to_client(head, is_head).map(|()| Body::new(carried)))
+            Ok(heads::to_client(head, is_head).map(|()| Body::new(body)))
         }
     }
 }
 
-/// A stream of events has no end that a daemon which stops could wait for.
+/// An event stream has no end that a stopping daemon could wait for.
 fn is_endless(content_type: &HeaderValue) -> bool {
     content_type.as_bytes().starts_with(b"text/event-stream")
 }

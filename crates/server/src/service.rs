@@ -11,11 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
+use crate::memory::RequestMemory;
 use crate::metrics::Metrics;
 use crate::once::Once;
+use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::proxies::TrustedProxies;
-use crate::room::Room;
 
 /// The parts behind the endpoints.
 pub struct Service {
@@ -29,7 +30,9 @@ pub struct Service {
     pub once: Once,
     pub ports: Ports,
     /// For the bodies of requests.
-    pub room: Room,
+    pub request_memory: RequestMemory,
+    /// For outputs that clients have not read yet.
+    pub output_memory: Arc<OutputMemory>,
     pub metrics: Metrics,
     /// Believed when they say where a request came from; for the log.
     pub trusted_proxies: TrustedProxies,

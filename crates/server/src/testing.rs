@@ -26,6 +26,7 @@ use crate::layers::{Guarded, Unrouted};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::once::Once;
+use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::relay::Relay;
 use crate::routes;
@@ -65,6 +66,7 @@ impl Harness {
         let registry = std::net::TcpListener::bind("127.0.0.1:0")?;
         let images = images(&settings, &dir, registry.local_addr()?).await?;
         let kept: Arc<dyn Store> = Arc::new(store.clone());
+        let output = Arc::<OutputMemory>::default();
         let engine_settings = EngineSettings {
             capacity: settings.capacity,
             pool: Default::default(),
@@ -91,8 +93,9 @@ impl Harness {
             allow_any_image: settings.allow_any_image,
             keyring: Keyring::load(&store).await?,
             limiter: Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 }),
-            once: Once::new(Arc::clone(&kept)),
-            room: Default::default(),
+            once: Once::new(Arc::clone(&kept), Arc::clone(&output)),
+            request_memory: Default::default(),
+            output_memory: Arc::clone(&output),
             ports: Ports::passing(&Config::default()),
             store: kept,
             metrics: Metrics::new(),
@@ -212,6 +215,7 @@ fn serve(started: &mpsc::SyncSender<Result<SocketAddr>>, stop: &CancellationToke
             application: Arc::new(Relay { api: harness.guarded.clone() }),
             answers: Arc::new(Unrouted(Arc::clone(&harness.service))),
             limits: Limits::default(),
+            is_exempt: Arc::new(|_| false),
         };
         let _ = started.send(Ok(address));
         let listeners = vec![Listener::Http { socket }];

@@ -31,6 +31,7 @@ mod s4_3_get;
 mod s4_4_pause_resume;
 mod s4_6_delete;
 mod s4_7_execute;
+mod s4_7_memory;
 mod s4_7_refusals;
 mod s4_8_health;
 mod s5_auth;

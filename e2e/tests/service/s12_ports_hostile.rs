@@ -189,3 +189,83 @@ async fn clients_that_go_away_leave_nothing() {
     }
     assert_eq!(door.get("/").await.text(), "it is port 8080");
 }
+
+/// A key that somebody sends to a port by mistake, in whatever form, never reaches the program; nor does a header by which a
+/// client could pass for somebody else.
+#[tokio::test]
+async fn the_program_gets_no_key_and_no_forged_forwarding_header() {
+    let (service, client) = user().await;
+    let id = created(&client).await;
+    listen(&client, &id, PORT).await;
+    let port = expose(&client, &id, &json!({ "port": PORT, "visibility": "public" })).await;
+    let door = Door { service: service.clone(), host: host_of(&port), token: None };
+    let key = client.authorization().strip_prefix("Bearer ").unwrap().to_owned();
+    let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let (user, password) = (base64(&format!("{key}:")), base64(&format!("me:{key}")));
+    let headers = [
+        ("authorization", format!("Bearer {key}")),
+        ("authorization", format!("Basic {user}")),
+        ("authorization", format!("Basic {password}")),
+        ("proxy-authorization", format!("Basic {password}")),
+        ("x-api-key", key.clone()),
+        ("x-anything", percent(&key)),
+        ("cookie", format!("a=1; key={key}")),
+        ("cookie", format!("a=1; key={}", percent(&key))),
+        ("referer", format!("https://x/?key={key}")),
+        ("sec-websocket-protocol", format!("bearer.{key}")),
+        ("x_forwarded_for", "203.0.113.9".to_owned()),
+        ("x-forwarded-port", "203113".to_owned()),
+        ("x_forwarded_proto", "203.0.113.9".to_owned()),
+        ("true-client-ip", "203.0.113.9".to_owned()),
+        ("x-real-ip", "203.0.113.9".to_owned()),
+        ("x_real_ip", "203.0.113.9".to_owned()),
+        ("forwarded", "for=203.0.113.9".to_owned()),
+        ("cf-connecting-ip", "203.0.113.9".to_owned()),
+        ("x-client-ip", "203.0.113.9".to_owned()),
+        ("x-forwarded-for", "203.0.113.9".to_owned()),
+    ];
+    let secrets =
+        [key.clone(), percent(&key), user.clone(), password.clone(), "203.0.113.9".into(), "203113".into()];
+    let check = |what: &str, told: &crate::portal::Told| {
+        assert_eq!(told.status, 200, "{what}: {told:?}");
+        let seen = told.text();
+        assert!(seen.contains("GET /head"), "{what}: {seen}");
+        for secret in &secrets {
+            assert!(!seen.to_lowercase().contains(&secret.to_lowercase()), "{what}: {seen}");
+        }
+    };
+    for (name, value) in &headers {
+        let request = || {
+            let mut request = door.request("GET", "/head");
+            request.headers_mut().insert(*name, value.parse().unwrap());
+            request
+        };
+        check(name, &door.send(request()).await);
+        check(name, &door.send_h2(request()).await);
+    }
+    for path in [
+        format!("/head?a=1&key={key}&b=2"),
+        format!("/head?key={}", percent(&key)),
+        format!("/head?key={}", percent(&percent(&key))),
+        format!("/head?basic={user}"),
+    ] {
+        check(&path, &door.get(&path).await);
+    }
+    for path in [format!("/head/{key}"), format!("/head/{}", percent(&key)), format!("/{password}/head")] {
+        let told = door.get(&path).await;
+        assert_eq!((told.status, told.code().as_str()), (400, "INVALID_REQUEST"), "{path}");
+    }
+}
+
+fn base64(text: &str) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for group in text.as_bytes().chunks(3) {
+        let number = (0..3).fold(0, |number, at| number << 8 | u32::from(*group.get(at).unwrap_or(&0)));
+        for at in 0..4 {
+            let letter = LETTERS[(number >> (18 - 6 * at) & 63) as usize];
+            encoded.push(if at <= group.len() { char::from(letter) } else { '=' });
+        }
+    }
+    encoded
+}

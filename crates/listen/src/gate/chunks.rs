@@ -1,7 +1,7 @@
-//! Follows a chunked request body (RFC 9112 section 7.1) to its end, so that the gate knows where the next request begins. It keeps
-//! nothing of the body; what is not framed as the RFC says is an error, which ends the connection.
+//! Follows a chunked request body (RFC 9112 section 7.1) to its end, which is where the next request begins. It keeps no bytes of the
+//! body. Any deviation from the RFC is an error, which ends the connection.
 
-/// The body is not framed as it should be.
+/// The body is not valid chunked encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadChunk;
 
@@ -15,7 +15,7 @@ enum At {
     Data,
     DataCr,
     DataLf,
-    /// At the first byte of a line behind the last chunk.
+    /// At the first byte of a trailer line.
     TrailerStart,
     Trailer,
     TrailerLf,
@@ -23,7 +23,7 @@ enum At {
     End,
 }
 
-/// Where in its body a request is.
+/// The position within a chunked body.
 #[derive(Debug, Clone)]
 pub struct Chunks {
     at: At,
@@ -39,7 +39,7 @@ impl Chunks {
         self.at == At::End
     }
 
-    /// Goes through `bytes` and says how many of them belong to the body.
+    /// Advances over `bytes` and returns how many of them belong to the body.
     pub fn walk(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
         let mut seen = 0;
         while let Some(&byte) = bytes.get(seen).filter(|_| !self.ended()) {
@@ -47,7 +47,7 @@ impl Chunks {
                 let rest = u64::try_from(bytes.len() - seen).unwrap_or(u64::MAX);
                 let step = self.left.min(rest);
                 self.left -= step;
-                // No more than what is there, so it fits.
+                // At most `rest`, so it fits.
                 seen += usize::try_from(step).unwrap_or(usize::MAX);
                 if self.left == 0 {
                     self.at = At::DataCr;

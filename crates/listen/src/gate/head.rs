@@ -1,5 +1,5 @@
-//! Reads and checks the head of an HTTP/1 request. Pure. It is as strict as hyper, which reads the same bytes afterwards, and in
-//! framing stricter (RFC 9112 section 6.3): a head that passes here never makes hyper answer on its own.
+//! Checks the head of an HTTP/1 request. Pure. It uses hyper's parser and is stricter about framing (RFC 9112 section 6.3): hyper
+//! never answers a head that passes here on its own.
 
 use std::mem::MaybeUninit;
 
@@ -10,14 +10,14 @@ use httparse::{Error, Header, Request, Status};
 use crate::answers::{Fault, REQUEST_ID};
 use crate::settings::MAX_HEADERS;
 
-/// Whether a request has to say which host it is for.
+/// Whether a request needs a `Host` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostRule {
     Required,
     Any,
 }
 
-/// How the body ends.
+/// How the end of the body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     Length(u64),
@@ -30,12 +30,12 @@ pub enum Verdict {
     Partial,
 }
 
-/// A head that is not let through.
+/// A refused head.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub fault: Fault,
     pub request_id: Option<HeaderValue>,
-    /// The answer to a `HEAD` has no body.
+    /// The response to a `HEAD` request has no body.
     pub bodiless: bool,
 }
 
@@ -45,7 +45,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// Checks what has arrived so far.
+/// Checks the bytes that have arrived so far.
 pub fn check(bytes: &[u8], limit: usize, rule: HostRule) -> Result<Verdict, Refusal> {
     let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut request = Request::new(&mut []);
@@ -80,7 +80,7 @@ fn reason(error: Error) -> &'static str {
 fn examine(request: &Request<'_, '_>, rule: HostRule) -> Result<Framing, &'static str> {
     let target = request.path.unwrap_or_default();
     if request.method == Some("CONNECT") {
-        return Err("CONNECT is for proxies, and this is none");
+        return Err("CONNECT is for proxies, which this server is not");
     }
     let uri = Uri::try_from(target).map_err(|_| "the target is not a valid path and query")?;
     let absolute = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -109,17 +109,17 @@ fn framing(request: &Request<'_, '_>, newest: bool) -> Result<Framing, &'static 
         (Some(coding), None, None, _) if newest && coding.eq_ignore_ascii_case(b"chunked") => {
             Ok(Framing::Chunked)
         }
-        (Some(_), None, None, _) if !newest => Err("Transfer-Encoding is not for HTTP/1.0"),
-        (Some(_), _, None, _) => Err("the only Transfer-Encoding that is understood is chunked"),
+        (Some(_), None, None, _) if !newest => Err("HTTP/1.0 has no Transfer-Encoding"),
+        (Some(_), _, None, _) => Err("the only supported Transfer-Encoding is chunked"),
         (Some(_), _, Some(_), _) => Err("Transfer-Encoding and Content-Length exclude each other"),
         (None, _, Some(_), Some(_)) => Err("there is more than one Content-Length"),
         (None, _, Some(length), None) => {
             let text = std::str::from_utf8(length).ok();
             let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-            // hyper keeps the two largest values for its own use.
+            // hyper reserves the two largest values.
             let length =
                 digits.and_then(|digits| digits.parse().ok()).filter(|&length| length <= u64::MAX - 2);
-            length.map(Framing::Length).ok_or("the Content-Length is not a number that is possible")
+            length.map(Framing::Length).ok_or("the Content-Length is not a valid number")
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The two dates of an X.509 certificate: a walk over its DER (RFC 5280 section 4.1) that reads nothing else. `None` for whatever
-//! does not look like one.
+//! Reads the two dates of an X.509 certificate from its DER (RFC 5280 section 4.1). `None` if it is not a certificate.
 
 use time::{Date, Month, OffsetDateTime, Time};
 
@@ -9,12 +8,12 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
-/// When the certificate ends.
+/// The end of the certificate's validity.
 pub fn not_after(certificate: &[u8]) -> Option<OffsetDateTime> {
     validity(certificate).map(|(_, end)| end)
 }
 
-/// When the certificate begins.
+/// The start of the certificate's validity.
 pub fn not_before(certificate: &[u8]) -> Option<OffsetDateTime> {
     validity(certificate).map(|(start, _)| start)
 }
@@ -35,7 +34,7 @@ fn validity(certificate: &[u8]) -> Option<(OffsetDateTime, OffsetDateTime)> {
     Some((start, end))
 }
 
-/// Takes one element of the given tag off: its content, and what follows.
+/// Splits off one element with the given tag: its content, and the rest.
 fn expect(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = element(bytes)?;
     (found == tag).then_some((content, rest))

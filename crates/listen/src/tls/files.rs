@@ -1,5 +1,4 @@
-//! Reading and writing the PEM files, and seeing that they changed. Writes are whole or not at all; a key is never readable by
-//! others, not even for an instant.
+//! Reads and writes the PEM files and detects changes. A write is atomic, and a key file is created with its final permissions.
 
 use std::fs;
 use std::io::Write;
@@ -11,10 +10,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsError;
 
-/// Far above any chain; what is longer is the wrong file.
+/// Far larger than any chain: a longer file is the wrong one.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// What the files looked like when they were read. Links are followed, so that one which is pointed elsewhere shows.
+/// The state of the files when they were read. Links are followed, so that a changed link is noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen(Vec<Option<[i128; 5]>>);
 
@@ -63,7 +62,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(failed)
 }
 
-/// Puts `text` in the place of `path`, safely on disk.
+/// Replaces `path` by `text` atomically and durably.
 pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
     let failed = |source| TlsError::File { action: "write", path: path.to_owned(), source };
     let dir = path.parent().unwrap_or(Path::new("."));

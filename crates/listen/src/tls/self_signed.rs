@@ -1,5 +1,5 @@
-//! Our own certificate: when it will do, when it has to be made, and the making. A crash between its two files leaves a pair
-//! that does not fit, which the next start sees and makes anew.
+//! The self-signed certificate: whether it is usable, and its creation. After a crash between the two writes the files do not match;
+//! the next start notices that and creates both again.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,12 +14,12 @@ use time::{Duration, OffsetDateTime};
 use super::{SelfSigned, TlsError, der, files, read};
 
 const VALID: Duration = Duration::days(365);
-/// Clocks of clients may be behind ours.
+/// The validity begins this early, for clients whose clocks are behind.
 const BEFORE: Duration = Duration::days(1);
-/// It is made anew this long before its end.
+/// The certificate is renewed this long before it expires.
 pub const RENEW: Duration = Duration::days(30);
 
-/// What is to be done about the certificate that is there.
+/// Whether the stored certificate is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Keep,
@@ -30,7 +30,7 @@ pub fn paths(own: &SelfSigned) -> (PathBuf, PathBuf) {
     (own.dir.join("tls-cert.pem"), own.dir.join("tls-key.pem"))
 }
 
-/// Whether the kept certificate will do for a while.
+/// Whether the stored certificate stays usable for a while.
 pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
     let (certificate, key) = paths(own);
     if !certificate.exists() || !key.exists() {
@@ -40,7 +40,7 @@ pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
         return Verdict::Make("the old one could not be used");
     };
     if loaded.certificate.not_after - now < RENEW {
-        return Verdict::Make("the old one comes to its end");
+        return Verdict::Make("the old one expires soon");
     }
     let Ok(chain) = files::chain(&certificate) else {
         return Verdict::Make("the old one could not be read");
@@ -57,13 +57,13 @@ pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
     if own.names.iter().all(covers) { Verdict::Keep } else { Verdict::Make("the names have changed") }
 }
 
-/// A name that a certificate for this one holds for: one below a wildcard.
+/// A name that the certificate name covers: one below a wildcard.
 fn example(name: &str) -> String {
     let parent = name.strip_prefix("*.").filter(|parent| !parent.is_empty());
     parent.map_or_else(|| name.to_owned(), |parent| format!("any.{parent}"))
 }
 
-/// Makes a certificate with a new key and puts both in place.
+/// Creates a certificate with a new key and stores both.
 pub fn make(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
     let bad = |reason: String| TlsError::BadNames { names: own.names.clone(), reason };
     if own.names.is_empty() {

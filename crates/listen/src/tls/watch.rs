@@ -1,5 +1,5 @@
-//! Keeps a certificate fresh while it is served: looks at its files every second and at its end, and takes a new one into use.
-//! `serve` runs it beside each HTTPS listener. What goes wrong is logged once for each change, and the old certificate stays.
+//! Reloads the certificate: checks its files every second and at its expiry, and uses a new one. `serve` runs it for each HTTPS
+//! listener. A failure is logged once for each change, and the old certificate stays in use.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use tokio_util::sync::CancellationToken;
 use super::{Tls, TlsConfig, files, obtain, self_signed};
 
 const LOOK: Duration = Duration::from_secs(1);
-/// What failed is tried, and complained about, again after this time even if the files stay as they are.
+/// After a failure the same files are tried and the error is logged again after this time.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// Files that could not be used, and when.
+/// Files that could not be used, and the time.
 type Refused = Option<(files::Seen, Instant)>;
 
-/// Runs until `stop`.
+/// Runs until `stop` is cancelled.
 pub(crate) async fn watch(tls: Tls, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(LOOK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -22,13 +22,13 @@ pub(crate) async fn watch(tls: Tls, stop: CancellationToken) {
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         let looked = tls.clone();
         let before = refused.clone();
-        // Files may lie on a disk that hangs: not on the runtime's own threads.
+        // A disk may hang, so the files are not read on an async worker.
         let Ok(after) = tokio::task::spawn_blocking(move || look(&looked, before)).await else { return };
         refused = after;
     }
 }
 
-/// One look. Takes and gives the state of the files that could not be used, so that it is said only once.
+/// Checks once. Takes and returns the files that could not be used, so that each failure is logged once.
 fn look(tls: &Tls, refused: Refused) -> Refused {
     let now = (tls.shared.now)();
     let current = tls.current();
@@ -51,7 +51,7 @@ fn look(tls: &Tls, refused: Refused) -> Refused {
         }
         Err(error) => {
             tracing::error!(%error, "the new TLS certificate cannot be used; the old one stays in use");
-            // The attempt itself may have changed them.
+            // The attempt may have changed the files.
             Some((files::Seen::of(&[&certificate, &key]), Instant::now()))
         }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::kit::*;
@@ -33,6 +35,79 @@ async fn connections_beyond_the_limit_are_closed_and_the_place_comes_back() {
         }
     };
     soon("a place", again).await;
+}
+
+const HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[tokio::test]
+async fn one_address_cannot_hold_all_connections() {
+    for kind in [Kind::Http, Kind::Https, Kind::Redirect { port: 1 }] {
+        let limits = |it: &mut listen::Limits| (it.max_connections, it.max_connections_per_address) = (20, 5);
+        let mut start = Start::new(kind).limits(limits);
+        start.is_exempt = std::sync::Arc::new(|address| address.to_string() == "127.0.0.9");
+        let server = start.go().await;
+        // They are accepted in the order of their arrival: the sixth of an address is closed before its first byte is read.
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            held.push(server.tcp_from("127.0.0.2").await);
+        }
+        for _ in 0..10 {
+            assert!(rest(&mut server.tcp_from("127.0.0.2").await).await.is_empty());
+        }
+        let honest = async |source: &str| {
+            let mut stream = server.tcp_from(source).await;
+            send(&mut stream, HELLO).await;
+            let status = one(&mut stream).await.status;
+            assert_eq!(status, if kind == Kind::Http { 200 } else { 301 }, "{source}");
+            stream
+        };
+        let mut others = vec![honest("127.0.0.3").await];
+        for _ in 0..10 {
+            others.push(honest("127.0.0.9").await);
+        }
+        // A slot that is given back can be used again.
+        drop(held.pop());
+        let again = async {
+            loop {
+                let mut stream = server.tcp_from("127.0.0.2").await;
+                let _ = stream.write_all(HELLO.as_bytes()).await;
+                let mut first = [0];
+                if matches!(stream.read(&mut first).await, Ok(1)) {
+                    return;
+                }
+            }
+        };
+        soon("a slot", again).await;
+    }
+}
+
+#[tokio::test]
+async fn one_address_cannot_hold_all_handshakes() {
+    let limits = |it: &mut listen::Limits| {
+        it.max_handshakes_per_address = 2;
+        it.handshake_timeout = std::time::Duration::from_secs(2);
+    };
+    let server = Start::new(Kind::Https).limits(limits).go().await;
+    let trusted = CertificateDer::from_pem_file(server.certificate()).unwrap();
+    let begun = std::time::Instant::now();
+    let mut half = Vec::new();
+    for _ in 0..2 {
+        let mut stream = server.tcp_from("127.0.0.2").await;
+        send(&mut stream, [0x16, 3, 1, 2, 0, 1]).await;
+        half.push(stream);
+    }
+    // Clients that send nothing do not count as handshakes.
+    let _silent = server.tcp_from("127.0.0.3").await;
+    let other = tls(server.tcp_from("127.0.0.3").await, trusted.clone(), &["http/1.1"]).await;
+    assert!(other.is_ok() && begun.elapsed() < std::time::Duration::from_secs(1));
+    // The same address waits until its half handshakes have timed out, which is before its own time is over.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let waited = tls(server.tcp_from("127.0.0.2").await, trusted, &["http/1.1"]).await;
+    assert!(
+        waited.is_ok() && begun.elapsed() > std::time::Duration::from_millis(1500),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test]

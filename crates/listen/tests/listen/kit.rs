@@ -13,7 +13,9 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::StreamExt;
-use listen::{Answers, Fault, Limits, Listener, PeerAddr, SelfSigned, Server, Stopped, Tls, TlsConfig};
+use listen::{
+    Answers, Fault, IsExempt, Limits, Listener, PeerAddr, SelfSigned, Server, Stopped, Tls, TlsConfig,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -107,7 +109,7 @@ fn hold(inside: &Arc<Inside>) -> Held {
 }
 
 pub fn router(inside: &Arc<Inside>) -> Router {
-    let (holding, streaming) = (inside.clone(), inside.clone());
+    let (holding, streaming, bodies) = (inside.clone(), inside.clone(), inside.clone());
     let routes =
         Router::new()
             .route("/hello", get(|| async { "hello" }))
@@ -121,6 +123,7 @@ pub fn router(inside: &Arc<Inside>) -> Router {
             .route("/refuse", post(|| async { StatusCode::PAYLOAD_TOO_LARGE }))
             .route("/big", get(big))
             .route("/broken", get(broken))
+            .route("/held-body", get(move || held_body(bodies.clone())))
             .route("/hold", get(move || hold_on(holding.clone())))
             .route("/stream", get(move || stream(streaming.clone())));
     routes.layer(axum::middleware::map_response(|mut response: Response| async move {
@@ -149,6 +152,17 @@ async fn big(request: Request) -> Body {
     let pieces =
         futures_util::stream::iter((0..count * 16).map(move |_| Ok::<_, std::io::Error>(piece.clone())));
     Body::from_stream(pieces)
+}
+
+/// A megabyte in one piece, counted until its memory is released.
+async fn held_body(inside: Arc<Inside>) -> Bytes {
+    struct Owner(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Held);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Owner(vec![b'x'; 1 << 20], hold(&inside)))
 }
 
 async fn hold_on(inside: Arc<Inside>) -> &'static str {
@@ -192,11 +206,13 @@ pub struct Start {
     pub limits: Limits,
     pub grace: Duration,
     pub config: Option<TlsConfig>,
+    pub is_exempt: IsExempt,
 }
 
 impl Start {
     pub fn new(kind: Kind) -> Self {
-        Self { kind, limits: Limits::default(), grace: PATIENCE, config: None }
+        let is_exempt: IsExempt = Arc::new(|_| false);
+        Self { kind, limits: Limits::default(), grace: PATIENCE, config: None, is_exempt }
     }
 
     pub fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
@@ -224,6 +240,7 @@ impl Start {
             application: Arc::new(router(&inside)),
             answers: Arc::new(TestAnswers),
             limits: self.limits,
+            is_exempt: self.is_exempt,
         };
         let task = tokio::spawn(listen::serve(server, vec![listener], stop.clone(), self.grace));
         Running { address, inside, stop, task, tls, _dir: dir }
@@ -241,6 +258,13 @@ impl Running {
 
     pub async fn tcp(&self) -> TcpStream {
         soon("connecting", TcpStream::connect(self.address)).await.unwrap()
+    }
+
+    /// A connection from another address of loopback.
+    pub async fn tcp_from(&self, source: &str) -> TcpStream {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{source}:0").parse().unwrap()).unwrap();
+        soon("connecting", socket.connect(self.address)).await.unwrap()
     }
 
     pub async fn tls(&self, protocols: &[&str]) -> TlsStream<TcpStream> {

@@ -210,3 +210,55 @@ async fn a_client_that_opens_no_window_is_cut_off() {
         assert!(collect(body).await.is_err());
     }
 }
+
+#[tokio::test]
+async fn unread_responses_beside_an_open_event_stream_are_released() {
+    for window in [16, 1000, 20_000] {
+        let server = Start::new(Kind::Http).limits(|it| it.write_timeout = SHORT).go().await;
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(window);
+        let (mut client, _task) = http2(&server, &builder).await;
+        let (response, _) = client.send_request(request("GET", "/stream"), true).unwrap();
+        let mut events = soon("a head", response).await.unwrap().into_body();
+        let first = soon("an event", events.data()).await.unwrap().unwrap();
+        assert_eq!(first, "data: first\n\n");
+        events.flow_control().release_capacity(first.len()).unwrap();
+        let mut unread = Vec::new();
+        for _ in 0..10 {
+            client = soon("a free stream", client.ready()).await.unwrap();
+            let (response, _) = client.send_request(request("GET", "/held-body"), true).unwrap();
+            unread.push(soon("a head", response).await.unwrap().into_body());
+        }
+        let count = |it: &std::sync::atomic::AtomicUsize| it.load(std::sync::atomic::Ordering::SeqCst);
+        // The event stream is one of those that are held.
+        bounded("the release", server.inside.until("all bodies are released", |it| count(&it.dropped) == 10))
+            .await;
+        assert_eq!(count(&server.inside.held), 11);
+        for body in unread {
+            assert!(collect(body).await.is_err(), "cut off, not ended");
+        }
+        server.inside.streams_end.cancel();
+        assert_eq!(collect(events).await.unwrap(), b"data: last\n\n");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_one_stream_gets_all() {
+    let server = Start::new(Kind::Http).limits(|it| it.write_timeout = 2 * SHORT).go().await;
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(100_000);
+    let (mut client, _task) = http2(&server, &builder).await;
+    let (response, _) = client.send_request(request("GET", "/held-body"), true).unwrap();
+    let mut body = soon("a head", response).await.unwrap().into_body();
+    let (mut sum, mut unreleased, begun) = (0, 0, Instant::now());
+    while let Some(piece) = soon("a piece", body.data()).await {
+        let piece = piece.unwrap();
+        (sum, unreleased) = (sum + piece.len(), unreleased + piece.len());
+        if unreleased >= 40_000 {
+            tokio::time::sleep(SHORT / 3).await;
+            body.flow_control().release_capacity(std::mem::take(&mut unreleased)).unwrap();
+        }
+    }
+    assert_eq!(sum, 1 << 20);
+    assert!(begun.elapsed() > 4 * SHORT, "slower than the timeout as a whole: {:?}", begun.elapsed());
+}

@@ -39,6 +39,7 @@ async fn started() -> (std::net::SocketAddr, CancellationToken) {
     let server = Server {
         application: Arc::new(Router::new().fallback(answer)),
         answers: Arc::new(TestAnswers),
+        is_exempt: Arc::new(|_| false),
         limits: Limits::default(),
     };
     let listeners = vec![Listener::Http { socket }];

@@ -77,7 +77,10 @@ impl Config {
         }
         within("limits.concurrent_executions", limits.concurrent_executions.into(), 1, 200)?;
         within("limits.execution_queue", limits.execution_queue.into(), 0, 10_000)?;
-        within("limits.max_output_bytes", limits.max_output_bytes as u64, 1024, 1 << 30)
+        within("limits.max_output_bytes", limits.max_output_bytes as u64, 1024, 1 << 30)?;
+        let (all, account) = (limits.buffered_output_bytes, limits.buffered_output_bytes_per_account);
+        within("limits.buffered_output_bytes", all as u64, 1 << 20, 1 << 40)?;
+        within("limits.buffered_output_bytes_per_account", account as u64, 1 << 20, 1 << 40)
     }
 
     fn check_runtime(&self) -> Result<()> {
@@ -104,6 +107,9 @@ const LONGEST_DOMAIN: usize = 180;
 
 /// Amounts stay far below what whole numbers of 64 bits hold.
 const HIGHEST_PRICE: f64 = 1_000_000.0;
+
+/// The default limit per source address is never below this: a small service has few clients, often behind one address.
+const SMALLEST_SHARE: u32 = 256;
 
 /// Each counted request is remembered for a minute: this bounds the memory of one key.
 const PER_MINUTE_MAX: u64 = 1_000_000;
@@ -138,7 +144,20 @@ impl Http {
             "http.listen is '{}' with http.tls = \"off\"; beyond loopback that is for a proxy, which http.trusted_proxies must name",
             self.listen
         );
-        within("http.max_connections", self.max_connections.into(), 1, 1_000_000)
+        within("http.max_connections", self.max_connections.into(), 1, 1_000_000)?;
+        let per_address = self.max_connections_per_address;
+        within("http.max_connections_per_address", per_address.into(), 0, 1_000_000)?;
+        let handshakes = self.max_handshakes_per_address;
+        within("http.max_handshakes_per_address", handshakes.into(), 1, 1_000_000)?;
+        within("http.handshake_seconds", self.handshake_seconds, 1, 300)
+    }
+
+    /// The limit that applies to one source address.
+    pub fn connections_per_address(&self) -> u32 {
+        match self.max_connections_per_address {
+            0 => (self.max_connections / 4).max(SMALLEST_SHARE),
+            limit => limit,
+        }
     }
 
     pub fn listen_address(&self) -> Result<SocketAddr> {

@@ -91,12 +91,27 @@ const TABLES: [Table; 13] = [
             (
                 "trusted_proxies",
                 "list of networks",
-                "Addresses or networks, as `10.0.0.0/8`, of proxies whose `X-Forwarded-For` is believed in the log, and whose `X-Forwarded-Proto` says the scheme in URLs of ports. Nobody is let in by it.",
+                "Addresses or networks, as `10.0.0.0/8`, of reverse proxies. The log takes the client's address from their `X-Forwarded-For`. Their `X-Forwarded-Proto` is the scheme of ports: redirects use it, and private ports accept the token cookie only from pages of that scheme, so the proxy has to set this header itself.",
             ),
             (
                 "max_connections",
                 "count, 1 to 1000000",
                 "Connections open at once. Further ones are closed as soon as they come.",
+            ),
+            (
+                "max_connections_per_address",
+                "count, 0 to 1000000",
+                "Connections open at once from one source address, before any key is checked; further ones are closed. `0`: a quarter of `max_connections`, at least 256. An IPv6 client counts by its /64. Loopback addresses count like all others; `trusted_proxies` do not count.",
+            ),
+            (
+                "max_handshakes_per_address",
+                "count, 1 to 1000000",
+                "TLS handshakes in progress at once from one source address. Further ones wait, at most `handshake_seconds`.",
+            ),
+            (
+                "handshake_seconds",
+                "seconds, 1 to 300",
+                "Time for a TLS handshake. A client that takes longer is disconnected.",
             ),
         ],
         free: None,
@@ -123,6 +138,16 @@ const TABLES: [Table; 13] = [
                 "max_output_bytes",
                 "bytes, 1024 to 1073741824",
                 "Kept of each stream of a buffered command; past it the first and the last half.",
+            ),
+            (
+                "buffered_output_bytes",
+                "bytes, 1048576 to 1099511627776",
+                "Memory for the outputs of commands, and other large responses, that clients have not read yet. A command whose output does not fit waits up to 10 s and is then killed, with 503; a quarter is kept for outputs up to 64 KiB. Streams do not count. Raised, if necessary, to four thirds of what one command with `max_output_bytes` on both streams needs.",
+            ),
+            (
+                "buffered_output_bytes_per_account",
+                "bytes, 1048576 to 1099511627776",
+                "The part of it that one account can occupy. Raised in the same way.",
             ),
         ],
         free: None,

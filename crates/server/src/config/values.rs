@@ -44,6 +44,10 @@ pub struct Http {
     /// Addresses and networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     pub max_connections: u32,
+    /// 0: a quarter of `max_connections`.
+    pub max_connections_per_address: u32,
+    pub max_handshakes_per_address: u32,
+    pub handshake_seconds: u64,
 }
 
 /// How exposed ports are reached.
@@ -128,6 +132,9 @@ pub struct Limits {
     pub execution_queue: u32,
     /// Kept of each stream of a buffered command.
     pub max_output_bytes: usize,
+    /// Held in all for buffered responses that clients have not read yet.
+    pub buffered_output_bytes: usize,
+    pub buffered_output_bytes_per_account: usize,
 }
 
 /// What the sandboxes together may have. 0 means what the host has; an overcommit factor gives it away so many times.
@@ -248,6 +255,9 @@ impl Default for Http {
             tls_names: ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into(),
             trusted_proxies: Vec::new(),
             max_connections: 10_000,
+            max_connections_per_address: 0,
+            max_handshakes_per_address: 64,
+            handshake_seconds: 10,
         }
     }
 }
@@ -274,6 +284,8 @@ impl Default for Limits {
             concurrent_executions: 3,
             execution_queue: 0,
             max_output_bytes: 16 << 20,
+            buffered_output_bytes: 64 << 20,
+            buffered_output_bytes_per_account: 48 << 20,
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::keyring::{Caller, Keyring, hash_of};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::once::Once;
+use crate::output::OutputMemory;
 
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
 const EXECUTE: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
@@ -99,7 +100,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         prices: Default::default(),
         detached: engine::DetachedSettings::in_dir(dir.join("executions")),
     };
-    let kept: Arc<dyn Store> = Arc::new(store.clone());
+    let (kept, output): (Arc<dyn Store>, _) = (Arc::new(store.clone()), Arc::<OutputMemory>::default());
     let driver = Arc::new(FakeDriver::new());
     let parts = engine::Parts {
         driver,
@@ -115,8 +116,9 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         images: Images::open(dir, Catalogue::default_set(), image::Options::default()).unwrap(),
         keyring: Keyring::load(store).await.unwrap(),
         limiter: Limiter::new(rates),
-        once: Once::new(Arc::clone(&kept)),
-        room: Default::default(),
+        once: Once::new(Arc::clone(&kept), Arc::clone(&output)),
+        request_memory: Default::default(),
+        output_memory: Arc::clone(&output),
         ports: crate::ports::Ports::passing(&crate::config::Config::default()),
         store: kept,
         metrics: Metrics::new(),

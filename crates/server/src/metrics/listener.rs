@@ -29,6 +29,7 @@ pub async fn serve(socket: TcpListener, metrics: &Metrics, engine: Engine, stop:
         application: Arc::new(Router::new().route("/metrics", get(figures)).with_state(registry)),
         answers: Arc::new(Plain),
         limits: Limits { max_connections: CONNECTIONS, ..Limits::default() },
+        is_exempt: Arc::new(|_| false),
     };
     listen::serve(server, vec![Listener::Http { socket }], stop, GRACE).await;
 }

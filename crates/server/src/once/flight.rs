@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use api::ErrorObject;
 use axum::http::StatusCode;
-use bytes::Bytes;
 use futures_util::FutureExt;
 use rules::Repeat;
 use store::{Batch, Store, StoreError};
@@ -14,6 +13,7 @@ use tokio::sync::watch;
 
 use super::{Answer, Claim, Flights, Kept, Place, lock, now};
 use crate::error::ApiError;
+use crate::output::OutputMemory;
 
 /// How a flight ended.
 #[derive(Debug)]
@@ -61,31 +61,33 @@ impl Drop for Guard {
     }
 }
 
-pub async fn fly<F, W>(store: &dyn Store, claim: Claim, work: F) -> Outcome
+pub async fn fly<F, W>(store: &dyn Store, output: &OutputMemory, claim: Claim, work: F) -> Outcome
 where
     F: FnOnce(Option<Claim>) -> W + Send + 'static,
     W: Future<Output = Result<Answer, ApiError>> + Send + 'static,
 {
-    match earlier(store, &claim).await {
+    match earlier(store, output, &claim).await {
         Ok(None) => {}
         Ok(Some(outcome)) => return outcome,
-        Err(error) => return Outcome::NotKept(error.into()),
+        Err(error) => return Outcome::NotKept(error),
     }
     let begun = claim.clone();
     let result = AssertUnwindSafe(async move { work(Some(begun)).await }).catch_unwind().await;
     match result {
         Ok(Ok(answer)) if answer.kept == Kept::Already => Outcome::Fresh(answer),
         Ok(Ok(answer)) => {
-            let (status, content) = (answer.status, answer.content.to_vec());
-            keep(store, &claim, status, content, Outcome::Fresh(answer)).await
+            // Held until the commit: large records are copied one at a time.
+            let record = &mut output.to_record(&answer.content).await;
+            let bytes = std::mem::take(&mut record.bytes);
+            keep(store, output, &claim, answer.status, bytes, Outcome::Fresh(answer)).await
         }
         Ok(Err(error)) => {
             let status = error.status();
             if !rules::keeps_answer(status.as_u16()) {
-                return not_kept(store, &claim, error).await;
+                return not_kept(store, output, &claim, error).await;
             }
             match inside_of(&error) {
-                Ok(content) => keep(store, &claim, status, content, Outcome::Refused(error)).await,
+                Ok(content) => keep(store, output, &claim, status, content, Outcome::Refused(error)).await,
                 Err(_) => Outcome::NotKept(error),
             }
         }
@@ -101,8 +103,13 @@ pub async fn is_kept(store: &dyn Store, place: &Place) -> Result<bool, StoreErro
 }
 
 /// What is kept under the key already.
-async fn earlier(store: &dyn Store, claim: &Claim) -> Result<Option<Outcome>, StoreError> {
+async fn earlier(
+    store: &dyn Store,
+    output: &OutputMemory,
+    claim: &Claim,
+) -> Result<Option<Outcome>, ApiError> {
     let Place { account, endpoint, key } = &claim.place;
+    let _reading = output.record_reader().await;
     let Some(kept) = store.remembered(account, endpoint, key).await? else { return Ok(None) };
     let deciding = rules::Remembered { request_hash: kept.request_hash, expires_at: kept.expires_at };
     Ok(match rules::repeat(Some(&deciding), &claim.request_hash, now()) {
@@ -110,7 +117,8 @@ async fn earlier(store: &dyn Store, claim: &Claim) -> Result<Option<Outcome>, St
         Repeat::OtherBody => Some(Outcome::OtherRequest),
         Repeat::Replay => {
             let status = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            Some(Outcome::Earlier(Answer { status, content: Bytes::from(kept.content), kept: Kept::Already }))
+            let content = output.of_record(&claim.place.account, kept.content).await?;
+            Some(Outcome::Earlier(Answer { status, content, kept: Kept::Already }))
         }
     })
 }
@@ -118,21 +126,22 @@ async fn earlier(store: &dyn Store, claim: &Claim) -> Result<Option<Outcome>, St
 /// An answer that cannot be kept is not given: its client could not be sure of it the next time.
 async fn keep(
     store: &dyn Store,
+    output: &OutputMemory,
     claim: &Claim,
     status: StatusCode,
     content: Vec<u8>,
     outcome: Outcome,
 ) -> Outcome {
-    let answer = claim.clone().kept(status, &content);
+    let answer = claim.clone().kept(status, content);
     match store.commit(Batch::new().remember(answer)).await {
         Ok(_) => outcome,
-        Err(error) => not_kept(store, claim, error.into()).await,
+        Err(error) => not_kept(store, output, claim, error.into()).await,
     }
 }
 
 /// The store may hold an answer all the same: the one that was in the way of this.
-async fn not_kept(store: &dyn Store, claim: &Claim, error: ApiError) -> Outcome {
-    match earlier(store, claim).await {
+async fn not_kept(store: &dyn Store, output: &OutputMemory, claim: &Claim, error: ApiError) -> Outcome {
+    match earlier(store, output, claim).await {
         Ok(Some(outcome)) => outcome,
         Ok(None) | Err(_) => Outcome::NotKept(error),
     }

@@ -26,7 +26,7 @@ impl World {
     }
 
     fn over(store: MemoryStore) -> Self {
-        Self { once: Once::new(Arc::new(store.clone())), store, worked: Arc::default() }
+        Self { once: Once::new(Arc::new(store.clone()), Arc::default()), store, worked: Arc::default() }
     }
 
     fn worked(&self) -> usize {
@@ -65,7 +65,7 @@ fn open() -> Arc<Semaphore> {
 }
 
 fn made(time: usize) -> Result<Answer, ApiError> {
-    Ok(Answer::new(StatusCode::CREATED, format!("{{\"n\":{time}}}").into()))
+    Ok(Answer::new(StatusCode::CREATED, Bytes::from(format!("{{\"n\":{time}}}"))))
 }
 
 fn full(_time: usize) -> Result<Answer, ApiError> {

@@ -1,7 +1,7 @@
-//! The secret that signs tokens of ports: 32 random bytes in a file that only its owner reads, made at the first start.
+//! The secret that signs port tokens: 32 random bytes in a file that only its owner can read, created at the first start.
 //!
-//! A token is signed for one exposure of one port and is kept nowhere. Who has the file can make tokens for every private port;
-//! with another file those given out so far are good for nothing.
+//! A token is signed for one exposure of one port and is not stored. Whoever has the file can make tokens for every private port;
+//! replacing the file invalidates all tokens.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -18,13 +18,13 @@ use store::ExposedPort;
 
 pub const FILE: &str = "ports.secret";
 const BYTES: usize = 32;
-/// What is signed begins so: nothing signed for another purpose is ever a token.
+/// The prefix of the signed message, which separates tokens from signatures for other purposes.
 const PURPOSE: &[u8] = b"sandboxd port token 1";
 
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// Reads it, or makes it where there is none.
+    /// Reads the file, or creates it.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
         let bytes = match std::fs::read(&path) {
@@ -38,7 +38,7 @@ impl Secret {
         };
         ensure!(
             bytes.len() == BYTES,
-            "{} has {} bytes, and a secret has {BYTES}; remove it, and the next start makes another",
+            "{} has {} bytes, but a secret has {BYTES}; remove the file, and the next start creates a new one",
             path.display(),
             bytes.len()
         );
@@ -63,7 +63,7 @@ impl Secret {
         SignedToken { expires_at_ms: expires_at.0, mac }
     }
 
-    /// Until when a text is good, if it is a token for this. In a time that does not tell where a wrong one differs.
+    /// The expiry of a text that is a token for this exposure. The comparison takes constant time.
     pub fn verify(&self, text: &str, id: &SandboxId, exposed: &ExposedPort) -> Option<TimeMs> {
         let token = SignedToken::parse(text)?;
         let message = signed(id, exposed, token.expires_at_ms);
@@ -72,13 +72,13 @@ impl Secret {
     }
 }
 
-/// Every part has a fixed length but the id, which has no NUL.
+/// Unambiguous: all parts but the id have a fixed length, and the id has no NUL.
 fn signed(id: &SandboxId, exposed: &ExposedPort, expires_at_ms: u64) -> Vec<u8> {
     let (port, expiry) = (exposed.port.to_be_bytes(), expires_at_ms.to_be_bytes());
     [PURPOSE, b"\0", id.as_str().as_bytes(), b"\0", &port, &exposed.seal, &expiry].concat()
 }
 
-/// There as a whole or not at all, also after a power loss.
+/// Atomic and durable.
 fn write(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let draft = path.with_extension("new");
     let _ = std::fs::remove_file(&draft);

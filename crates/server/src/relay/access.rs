@@ -1,8 +1,6 @@
-//! Who may come through a port. Everything that lets somebody in is taken out of the request on the way, good or bad, so that the
-//! program inside never sees it.
+//! Decides who may use a port. Every credential is removed from the request, valid or not, so that the program inside never sees it.
 //!
-//! A key and a token are looked at when a request begins. What goes on after it, a websocket say, ends with the exposure and not with
-//! them.
+//! Keys and tokens are checked when a request begins. A websocket ends when the port is closed, not when its token expires.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,71 +17,81 @@ use super::Id;
 use super::cookies::{PLAIN_COOKIE, SAFE_COOKIE, is_ours};
 use super::heads::Forwarded;
 use super::origin;
-use super::refusal::{Asker, REQUEST_ID};
+use super::requester::{REQUEST_ID, Requester};
+use super::secrets::{holds_secret, percent_decoded};
 use crate::error::{ApiError, nobody};
 use crate::service::Service;
 
 pub const TOKEN: HeaderName = HeaderName::from_static("x-sandbox-token");
 const QUERY: &str = "sandbox_token";
-/// What every key begins with.
+/// The prefix of every key.
 const KEY_MARK: &str = "sbk_";
-/// Of tokens that one request brings, so many are looked at.
+/// The most tokens of one request that are checked.
 const MOST_TOKENS: usize = 4;
 
-/// What becomes of a request that may pass.
-pub enum Let {
-    In,
-    /// A browser is to ask again, without the token in the address.
+/// What happens to a request that is allowed.
+pub enum Access {
+    Allowed,
+    /// A browser repeats the request without the token in the URL.
     Redirect(Response),
 }
 
-/// What a request brought.
+/// What a request credentials.
 #[derive(Default)]
-struct Brought {
+struct Credentials {
     key: Option<String>,
-    /// From the address.
-    asked: Option<String>,
+    /// From the URL.
+    query_token: Option<String>,
     tokens: Vec<String>,
-    /// Tokens in cookies, which a browser sends whoever asks.
+    /// Tokens in cookies, which a browser sends with requests from any page.
     cookies: Vec<String>,
 }
 
-/// Takes out of the request what it brought, and says whether it may pass.
-pub async fn look(
+/// Removes credentials from the request and decides whether it may pass. A key in the path or the method cannot be removed, so
+/// such a request is refused.
+pub async fn authorize(
     service: &Service,
     exposure: &Exposure,
     parts: &mut Parts,
     forwarded: &Forwarded,
-    asker: &Asker,
-) -> Result<Let, ApiError> {
+    requester: &Requester,
+) -> Result<Access, ApiError> {
     let by_cookie =
         origin::may_use_cookies(&parts.method, &parts.headers, &forwarded.scheme, &forwarded.host);
-    let brought = take(parts);
+    let credentials = take_credentials(parts);
+    if holds_secret(parts.uri.path().as_bytes()) || holds_secret(parts.method.as_str().as_bytes()) {
+        let message = "the path holds an API key or a token, which the program must not get; send a key in the header Authorization, a token in the header X-Sandbox-Token";
+        return Err(ApiError::new(ErrorCode::InvalidRequest, message));
+    }
     if exposure.port.visibility == PortVisibility::Public {
-        return Ok(Let::In);
+        return Ok(Access::Allowed);
     }
     let opens = |token: &String| {
         let until = service.ports.opens(token, &exposure.record.id, &exposure.port, now())?;
         Some((token.clone(), until))
     };
-    if let Some((token, until)) = brought.asked.as_ref().and_then(opens) {
-        if asker.is_browser {
-            return Ok(Let::Redirect(redirect(parts, forwarded, &token, until)));
+    if let Some((token, until)) = credentials.query_token.as_ref().and_then(opens) {
+        if requester.is_browser {
+            return Ok(Access::Redirect(redirect(parts, forwarded, &token, until)));
         }
-        return Ok(Let::In);
+        return Ok(Access::Allowed);
     }
-    let lets_in = |tokens: &[String]| tokens.iter().take(MOST_TOKENS).any(|token| opens(token).is_some());
-    if lets_in(&brought.tokens) || (by_cookie && lets_in(&brought.cookies)) {
-        return Ok(Let::In);
+    let is_valid_token =
+        |tokens: &[String]| tokens.iter().take(MOST_TOKENS).any(|token| opens(token).is_some());
+    if is_valid_token(&credentials.tokens) || (by_cookie && is_valid_token(&credentials.cookies)) {
+        return Ok(Access::Allowed);
     }
-    match &brought.key {
-        Some(key) => by_key(service, exposure, key).await.map(|()| Let::In),
-        None if !by_cookie && lets_in(&brought.cookies) => Err(unauthorized(
-            "another page asked for this, and the cookie of this port is for its own pages; send the token in the header X-Sandbox-Token",
+    match &credentials.key {
+        Some(key) => by_key(service, exposure, key).await.map(|()| Access::Allowed),
+        None if !by_cookie && is_valid_token(&credentials.cookies) => Err(unauthorized(
+            "the request comes from another page, and the token cookie counts only for pages of this port; send the token in the header X-Sandbox-Token",
         )),
-        None if brought.asked.is_some() || !brought.tokens.is_empty() || !brought.cookies.is_empty() => {
+        None if credentials.query_token.is_some()
+            || !credentials.tokens.is_empty()
+            || !credentials.cookies.is_empty() =>
+        {
             Err(unauthorized(
-                "the token is not good for this port: it has expired, or the port was closed or exposed anew since",
+                "the token is not valid for this port: it has expired, or the port was closed or exposed again since",
             ))
         }
         None => Err(unauthorized(
@@ -94,13 +102,13 @@ pub async fn look(
 
 async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(), ApiError> {
     let mut caller = service.keyring.find(key);
-    // It may have been made a moment ago.
+    // The key may be newer than the cache.
     if caller.is_none() && service.keyring.look_again(key, service.store.as_ref()).await {
         caller = service.keyring.find(key);
     }
     let caller = caller.ok_or_else(|| unauthorized("the API key is not valid"))?;
     if *caller.account != *exposure.record.account {
-        // What is another account's does not exist for it.
+        // Sandboxes of other accounts do not exist for this one.
         return Err(nobody());
     }
     if !caller.scopes.allows(Scope::Execute) {
@@ -119,38 +127,43 @@ fn unauthorized(message: &str) -> ApiError {
     ApiError::new(ErrorCode::Unauthorized, message)
 }
 
-fn take(parts: &mut Parts) -> Brought {
-    let mut brought = Brought { key: take_key(&mut parts.headers), ..Brought::default() };
+fn take_credentials(parts: &mut Parts) -> Credentials {
+    let mut credentials = Credentials { key: take_key(&mut parts.headers), ..Credentials::default() };
     drop_key_protocols(&mut parts.headers);
     let headers = parts.headers.get_all(TOKEN).iter();
-    brought.tokens.extend(headers.filter_map(|value| value.to_str().ok()).map(str::to_owned));
+    credentials.tokens.extend(headers.filter_map(|value| value.to_str().ok()).map(str::to_owned));
     parts.headers.remove(TOKEN);
-    take_cookies(&mut parts.headers, &mut brought.cookies);
+    take_cookies(&mut parts.headers, &mut credentials.cookies);
     if let Some((uri, token)) = take_query(&parts.uri) {
         parts.uri = uri;
-        brought.asked = Some(token);
+        credentials.query_token = token;
     }
-    let refers = parts.headers.get(REFERER).is_some_and(|value| contains(value, QUERY));
+    let refers = parts.headers.get_all(REFERER).iter().any(|value| {
+        let decoded = percent_decoded(value.as_bytes());
+        contains(value.as_bytes(), QUERY) || decoded.is_some_and(|value| contains(&value, QUERY))
+    });
     if refers {
         parts.headers.remove(REFERER);
     }
-    brought
+    credentials
 }
 
-fn contains(value: &HeaderValue, text: &str) -> bool {
-    value.as_bytes().windows(text.len()).any(|part| part == text.as_bytes())
+fn contains(value: &[u8], text: &str) -> bool {
+    value.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// A key of ours goes; what a program of its own asks for in this header stays.
+/// Removes a key of this service in any form. What the program itself asks for in this header stays.
 fn take_key(headers: &mut HeaderMap) -> Option<String> {
     let values: Vec<HeaderValue> = headers.get_all(AUTHORIZATION).iter().cloned().collect();
-    if !values.iter().any(|value| contains(value, KEY_MARK)) {
+    let is_ours =
+        |value: &HeaderValue| contains(value.as_bytes(), KEY_MARK) || holds_secret(value.as_bytes());
+    if !values.iter().any(is_ours) {
         return None;
     }
     headers.remove(AUTHORIZATION);
     let mut key = None;
     for value in values {
-        if !contains(&value, KEY_MARK) {
+        if !is_ours(&value) {
             headers.append(AUTHORIZATION, value);
             continue;
         }
@@ -162,17 +175,18 @@ fn take_key(headers: &mut HeaderMap) -> Option<String> {
     key
 }
 
-/// The interface takes keys among the subprotocols of a websocket; here nobody inside may see one that was sent to the wrong place.
+/// Removes keys from the subprotocols of a websocket, where the API takes them; a client may send one to a port by mistake.
 fn drop_key_protocols(headers: &mut HeaderMap) {
     let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let offered: Vec<&str> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
-    if !offered.iter().any(|protocol| protocol.contains(KEY_MARK)) {
+    let is_ours = |protocol: &&str| protocol.contains(KEY_MARK) || holds_secret(protocol.as_bytes());
+    if !offered.iter().any(is_ours) {
         return;
     }
-    let kept: Vec<&str> = offered.into_iter().filter(|protocol| !protocol.contains(KEY_MARK)).collect();
+    let kept: Vec<&str> = offered.into_iter().filter(|protocol| !is_ours(protocol)).collect();
     let kept = HeaderValue::from_str(&kept.join(", "));
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
-    // Made of parts of values, so it is one.
+    // Made from parts of header values, so it is a valid value.
     if let Ok(kept) = kept
         && !kept.is_empty()
     {
@@ -180,7 +194,8 @@ fn drop_key_protocols(headers: &mut HeaderMap) {
     }
 }
 
-/// Puts all others into one header: HTTP/2 has them apart, HTTP/1.1 may not.
+/// Takes the cookies that hold tokens, drops those that hold a key, and joins the rest in one header: HTTP/2 may send several, HTTP/1.1
+/// only one.
 fn take_cookies(headers: &mut HeaderMap, tokens: &mut Vec<String>) {
     if !headers.contains_key(COOKIE) {
         return;
@@ -192,7 +207,7 @@ fn take_cookies(headers: &mut HeaderMap, tokens: &mut Vec<String>) {
             let (name, value) = (halves.next().unwrap_or_default(), halves.next());
             if is_ours(name) {
                 tokens.extend(value.and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned));
-            } else if !cookie.is_empty() {
+            } else if !cookie.is_empty() && !holds_secret(cookie) {
                 if !kept.is_empty() {
                     kept.extend_from_slice(b"; ");
                 }
@@ -201,18 +216,26 @@ fn take_cookies(headers: &mut HeaderMap, tokens: &mut Vec<String>) {
         }
     }
     headers.remove(COOKIE);
-    // Made of parts of values, so it is one.
+    // Made from parts of header values, so it is a valid value.
     if let (false, Ok(value)) = (kept.is_empty(), HeaderValue::from_bytes(&kept)) {
         headers.insert(COOKIE, value);
     }
 }
 
-/// The target without tokens, and the first of them.
-fn take_query(uri: &Uri) -> Option<(Uri, String)> {
-    let query = uri.query().filter(|query| query.contains(QUERY))?;
-    let token_of = |pair: &str| pair.strip_prefix(QUERY)?.strip_prefix('=').map(str::to_owned);
-    let token = query.split('&').find_map(token_of)?;
-    let kept: Vec<&str> = query.split('&').filter(|pair| token_of(pair).is_none()).collect();
+/// The target without the pairs of its query that hold a token or a key, and the first token. `None` if there is no such pair.
+fn take_query(uri: &Uri) -> Option<(Uri, Option<String>)> {
+    let query = uri.query()?;
+    let token_of = |pair: &str| {
+        let decoded = percent_decoded(pair.as_bytes()).unwrap_or_else(|| pair.as_bytes().to_vec());
+        let token = String::from_utf8(decoded).ok()?.strip_prefix(QUERY)?.strip_prefix('=')?.to_owned();
+        Some(token)
+    };
+    let is_secret = |pair: &&str| token_of(pair).is_some() || holds_secret(pair.as_bytes());
+    if !query.split('&').any(|pair| is_secret(&pair)) {
+        return None;
+    }
+    let token = query.split('&').find_map(token_of);
+    let kept: Vec<&str> = query.split('&').filter(|pair| !is_secret(pair)).collect();
     let target =
         if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), kept.join("&")) };
     let mut parts = uri.clone().into_parts();
@@ -220,7 +243,8 @@ fn take_query(uri: &Uri) -> Option<(Uri, String)> {
     Some((Uri::from_parts(parts).ok()?, token))
 }
 
-/// The same address without the token, which a cookie has from here on. With its host, for a path may look like one.
+/// Redirects to the same URL without the token and sets the token cookie. The URL has its host, because a path such as `//x` looks like
+/// one.
 fn redirect(parts: &Parts, forwarded: &Forwarded, token: &str, until: TimeMs) -> Response {
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
@@ -255,19 +279,19 @@ mod tests {
 
     use super::*;
 
-    fn taken(uri: &str, headers: &[(&str, &str)]) -> (Parts, Brought) {
+    fn taken(uri: &str, headers: &[(&str, &str)]) -> (Parts, Credentials) {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let mut parts = request.body(()).unwrap().into_parts().0;
-        let brought = take(&mut parts);
-        (parts, brought)
+        let credentials = take_credentials(&mut parts);
+        (parts, credentials)
     }
 
     #[test]
     fn what_lets_somebody_in_is_taken_out() {
-        let (parts, brought) = taken(
+        let (parts, credentials) = taken(
             "/a?x=1&sandbox_token=spt_q&y=2&sandbox_token=again",
             &[
                 ("authorization", "Bearer sbk_key"),
@@ -278,27 +302,65 @@ mod tests {
             ],
         );
         assert_eq!(parts.uri, "/a?x=1&y=2");
-        assert_eq!(brought.key.as_deref(), Some("sbk_key"));
-        assert_eq!(brought.asked.as_deref(), Some("spt_q"));
-        assert_eq!(brought.tokens, ["spt_h"]);
-        assert_eq!(brought.cookies, ["spt_c", "spt_d"]);
+        assert_eq!(credentials.key.as_deref(), Some("sbk_key"));
+        assert_eq!(credentials.query_token.as_deref(), Some("spt_q"));
+        assert_eq!(credentials.tokens, ["spt_h"]);
+        assert_eq!(credentials.cookies, ["spt_c", "spt_d"]);
         let left: Vec<_> =
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         assert_eq!(left, [("cookie", "a=1; b=2; c")]);
     }
 
     #[test]
+    fn a_key_in_any_form_is_taken_out() {
+        use super::super::secrets::tests::{KEY, base64, percent};
+        let (basic_user, basic_password) =
+            (base64(format!("{KEY}:").as_bytes()), base64(format!("user:{KEY}").as_bytes()));
+        let uri = format!("/a?x=1&key={KEY}&k={}&b={basic_user}&sandbox%5Ftoken=spt_q&y=2", percent(KEY));
+        let (parts, credentials) = taken(
+            &uri,
+            &[
+                ("authorization", &format!("Basic {basic_user}")),
+                ("authorization", &format!("Basic {basic_password}")),
+                ("authorization", "Basic dXNlcjpwYXNzd29yZA=="),
+                ("cookie", &format!("key={KEY}; a=1; k={}", percent(KEY))),
+                ("cookie", &format!("b={basic_password}")),
+                ("sec-websocket-protocol", &format!("chat, bearer.{KEY}, {basic_user}")),
+                ("referer", &format!("https://h/?sandbox%5ftoken={KEY}")),
+            ],
+        );
+        assert_eq!(parts.uri, "/a?x=1&y=2");
+        assert_eq!(
+            (credentials.key, credentials.query_token.as_deref()),
+            (None, Some("spt_q")),
+            "only a bearer key lets in"
+        );
+        let left: Vec<_> =
+            parts.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        assert_eq!(left.len(), 3, "{left:?}");
+        for kept in [
+            ("authorization", "Basic dXNlcjpwYXNzd29yZA=="),
+            ("cookie", "a=1"),
+            ("sec-websocket-protocol", "chat"),
+        ] {
+            assert!(left.contains(&kept), "{left:?}");
+        }
+    }
+
+    #[test]
     fn what_is_the_programs_own_stays() {
-        let (parts, brought) = taken(
+        let (parts, credentials) = taken(
             "/a?token=1&sandbox_tokens=2",
             &[("authorization", "Basic dTpw"), ("cookie", "session=1"), ("referer", "https://h/")],
         );
         assert_eq!(parts.uri, "/a?token=1&sandbox_tokens=2");
-        assert!(brought.key.is_none() && brought.asked.is_none() && brought.tokens.is_empty());
+        assert!(
+            credentials.key.is_none() && credentials.query_token.is_none() && credentials.tokens.is_empty()
+        );
         assert_eq!(parts.headers.len(), 3);
-        let (parts, brought) =
+        let (parts, credentials) =
             taken("/", &[("authorization", "Token sbk_x"), ("authorization", "Basic dTpw")]);
-        assert!(brought.key.is_none());
+        assert!(credentials.key.is_none());
         assert_eq!(parts.headers.get_all(AUTHORIZATION).iter().collect::<Vec<_>>(), ["Basic dTpw"]);
         let (parts, _) = taken("/?sandbox_token=spt_q", &[]);
         assert_eq!(parts.uri, "/");

@@ -1,7 +1,6 @@
-//! One request to a program, and the head of its answer.
+//! Sends one request to a program and reads the head of its response.
 //!
-//! What a program says that is no HTTP, or has no end, or does not come, is told as a fault of the program: the status is 502 or 504,
-//! and nothing of what it sent is in it.
+//! A response that is not HTTP, has no end or does not arrive becomes an error with status 502 or 504, without any of its bytes.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -14,46 +13,48 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use super::carried::Carried;
-use super::inside::{Driver, Inside, Why};
+use super::response_body::ResponseBody;
+use super::tunnel::{ConnectionDriver, EndReason, ProgramConnection};
 use crate::error::{ApiError, nobody, silent};
 
-/// Of an answer; more than any program has to say.
+/// The most headers of a response.
 const MAX_HEADERS: usize = 128;
-/// The longest head of an answer, and what is read of a body at once.
+/// The longest head of a response, and the most body bytes of one read.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// An answer whose head is there.
-pub struct Answer {
+/// A response whose head is complete.
+pub struct ProgramResponse {
     pub head: response::Parts,
     pub body: Incoming,
-    pub driver: Driver,
-    /// It has no more to do, and may not be asked again.
+    pub driver: ConnectionDriver,
+    /// The driver has finished and must not be polled again.
     pub driven: bool,
-    pub state: std::sync::Arc<super::inside::State>,
+    pub state: std::sync::Arc<super::tunnel::ConnectionState>,
 }
 
-impl Answer {
-    /// With the rest as a body.
-    pub fn carried(self) -> (response::Parts, Carried) {
+impl ProgramResponse {
+    /// The head, and the rest as a body.
+    pub fn into_body(self) -> (response::Parts, ResponseBody) {
         let driver = if self.driven { None } else { Some(self.driver) };
-        (self.head, Carried { body: self.body, driver, state: self.state })
+        (self.head, ResponseBody { body: self.body, driver, state: self.state })
     }
 }
 
-pub async fn exchange(request: Request, inside: Inside) -> Result<Answer, ApiError> {
-    let state = std::sync::Arc::clone(&inside.state);
+pub async fn exchange(request: Request, connection: ProgramConnection) -> Result<ProgramResponse, ApiError> {
+    let state = std::sync::Arc::clone(&connection.state);
     let mut builder = http1::Builder::new();
     builder.max_headers(MAX_HEADERS).max_buf_size(BUFFER_BYTES);
-    let (mut sender, mut driver) =
-        builder.handshake(TokioIo::new(inside)).await.map_err(|error| bad_answer("").with_cause(error))?;
+    let (mut sender, mut driver) = builder
+        .handshake(TokioIo::new(connection))
+        .await
+        .map_err(|error| bad_answer("").with_cause(error))?;
     let mut driven = false;
     let mut answering = pin!(sender.send_request(request));
     let answered = std::future::poll_fn(|cx| {
         if let Poll::Ready(answered) = answering.as_mut().poll(cx) {
             return Poll::Ready(answered);
         }
-        // Whatever ends it, the answer knows of it then.
+        // If the connection ends, the response future returns the error.
         driven = driven || driver.poll_without_shutdown(cx).is_ready();
         answering.as_mut().poll(cx)
     })
@@ -64,23 +65,23 @@ pub async fn exchange(request: Request, inside: Inside) -> Result<Answer, ApiErr
             let (head, body) = answer.into_parts();
             let coded = |value: &axum::http::HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"chunked");
             if head.headers.get_all(TRANSFER_ENCODING).iter().any(coded) {
-                return Err(bad_answer("it is in a transfer coding that is not chunked"));
+                return Err(bad_answer("its Transfer-Encoding is not chunked"));
             }
-            Ok(Answer { head, body, driver, driven, state })
+            Ok(ProgramResponse { head, body, driver, driven, state })
         }
         Err(error) => Err(fault(&error, state.why())),
     }
 }
 
-fn fault(error: &hyper::Error, why: Option<Why>) -> ApiError {
+fn fault(error: &hyper::Error, why: Option<EndReason>) -> ApiError {
     let told = match why {
-        Some(Why::Idle(idle)) => silent(format!(
-            "the program did not answer: nothing moved for {} s (ports.idle_seconds)",
+        Some(EndReason::Idle(idle)) => silent(format!(
+            "the program did not answer: the connection was idle for {} s (ports.idle_seconds)",
             idle.as_secs()
         )),
-        Some(Why::Closed) => nobody(),
-        Some(Why::Stopping) => ApiError::new(ErrorCode::ResourceExhausted, "the daemon is stopping"),
-        Some(Why::EndlessHead) => bad_answer("its head has no end"),
+        Some(EndReason::Closed) => nobody(),
+        Some(EndReason::Stopping) => ApiError::new(ErrorCode::ResourceExhausted, "the daemon is stopping"),
+        Some(EndReason::EndlessHead) => bad_answer("its head has no end"),
         None if error.is_parse_too_large() => bad_answer("its head is too large"),
         None if error.is_parse() => bad_answer("it is not HTTP/1.1"),
         None if error.is_user() || error.is_body_write_aborted() => {
@@ -91,8 +92,8 @@ fn fault(error: &hyper::Error, why: Option<Why>) -> ApiError {
     told.with_cause(error)
 }
 
-/// The program answered with something that cannot be passed on.
+/// The program's response cannot be forwarded.
 pub fn bad_answer(why: &str) -> ApiError {
-    let message = format!("the program in the sandbox gave no answer that can be passed on: {why}");
+    let message = format!("the response of the program in the sandbox cannot be forwarded: {why}");
     ApiError::new(ErrorCode::PortUnreachable, message)
 }

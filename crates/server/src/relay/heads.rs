@@ -1,13 +1,14 @@
-//! What of a head goes on, either way. Pure.
+//! Writes the heads of requests to programs and of responses to clients. Pure.
 //!
-//! What belongs to one connection stays on it (RFC 9110 section 7.6.1), and framing is written anew by whoever sends: no header that
-//! tells where a body ends is ever copied, so that no two readers can differ about it.
+//! Hop-by-hop headers are not forwarded (RFC 9110 section 7.6.1), and each sender writes its own framing: a header that determines the
+//! end of a body is never copied, so two readers cannot disagree about it. `policy` removes headers that would forge the client's
+//! identity or reveal a key.
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, SET_COOKIE, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, SET_COOKIE, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
@@ -15,15 +16,14 @@ use axum::http::{Method, Response, StatusCode, Uri, Version, response};
 use hyper::body::Body as _;
 use listen::PeerAddr;
 
-use super::cookies;
+use super::{cookies, policy};
 use crate::service::Service;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Of one connection alone, besides what `Connection` names.
+/// Hop-by-hop headers, besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 11] = [
     CONNECTION,
     TE,
@@ -38,17 +38,17 @@ const HOP_BY_HOP: [HeaderName; 11] = [
     HeaderName::from_static("proxy-authorization"),
 ];
 
-/// What the program is told of who asks, and how the address reads from there.
+/// What the program is told about the client and about the URL it used.
 pub struct Forwarded {
-    /// For `X-Forwarded-For`: whoever a trusted proxy names, and the peer.
+    /// For `X-Forwarded-For`: the addresses that a trusted proxy names, and the peer.
     client: String,
     pub scheme: String,
-    /// With its port, as it was asked for.
+    /// The host as the client sent it, with the port.
     pub host: String,
 }
 
 impl Forwarded {
-    /// What a request says of itself is believed of a trusted proxy alone.
+    /// Forwarding headers of the request count only if a trusted proxy sent it.
     pub fn of(request: &Request, service: &Service) -> Self {
         let peer = request.extensions().get::<PeerAddr>().map(|PeerAddr(peer)| peer.ip());
         let trusted = peer.is_some_and(|peer| service.trusted_proxies.holds(peer));
@@ -64,8 +64,8 @@ impl Forwarded {
     }
 }
 
-/// All that a trusted proxy says of who asks, as one list, and the peer behind it. Lines of one header are one list (RFC 9110 section
-/// 5.3); what stands before one that is no text was written by nobody we know.
+/// The addresses that a trusted proxy names, as one list, followed by the peer. Several lines are one list (RFC 9110 section 5.3);
+/// addresses before a line that is not text do not count.
 fn forwarded_for(trusted: Option<&HeaderMap>, peer: &str) -> String {
     let lines = trusted.into_iter().flat_map(|headers| headers.get_all(FORWARDED_FOR).iter().rev());
     let mut said: Vec<&str> = std::iter::once(Some(peer))
@@ -78,8 +78,8 @@ fn forwarded_for(trusted: Option<&HeaderMap>, peer: &str) -> String {
     said.join(", ")
 }
 
-/// Whether a request wants to go on as a websocket; to no other protocol is anything changed. `h2c`, say, would be a way to speak to
-/// the program without anybody between.
+/// Whether a request asks for a websocket. No other upgrade is forwarded: `h2c` would let the client talk to the program without the
+/// checks of this module.
 pub fn asks_for_websocket(parts: &Parts) -> bool {
     let only = |name: HeaderName| {
         let mut values = parts.headers.get_all(name).iter();
@@ -97,9 +97,7 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
     let target = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
     let mut headers = parts.headers;
     strip(&mut headers);
-    for name in [FORWARDED, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REAL_IP] {
-        headers.remove(name);
-    }
+    policy::apply(&mut headers);
     let said = [
         (HOST, &forwarded.host),
         (FORWARDED_FOR, &forwarded.client),
@@ -107,7 +105,7 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
         (FORWARDED_HOST, &forwarded.host),
     ];
     for (name, value) in said {
-        // Of headers and addresses, so they are values.
+        // Made from header values and addresses, so it is a valid value.
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);
         }
@@ -117,7 +115,7 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
     if websocket {
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     }
-    // Said here whatever the method: hyper takes a GET whose body has no length for one without.
+    // Set for every method: hyper drops the body of a GET without a length.
     match body.size_hint().exact() {
         Some(0) if matches!(parts.method, Method::GET | Method::HEAD) => {}
         Some(length) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
@@ -135,7 +133,7 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
 pub fn to_client(head: response::Parts, to_head: bool) -> Response<()> {
     let mut headers = head.headers;
     let bodiless = to_head || head.status == StatusCode::NOT_MODIFIED;
-    // What the body would be long is said where none comes; where one comes its own length is.
+    // Without a body the program's length is kept, otherwise hyper writes the actual one.
     let said = headers.get(CONTENT_LENGTH).cloned().filter(|_| bodiless);
     strip(&mut headers);
     let one_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit);
@@ -149,7 +147,7 @@ pub fn to_client(head: response::Parts, to_head: bool) -> Response<()> {
     response
 }
 
-/// What a program answers to a websocket's first request.
+/// The head of the response to a websocket handshake.
 pub fn switched(head: response::Parts) -> Response<()> {
     let mut response = to_client(head, false);
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -170,7 +168,7 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// A program neither sets our cookie nor, for all names below the domain, any other's.
+/// A program can set neither the token cookie nor cookies for a whole domain, which other sandboxes would receive.
 fn keep_cookies(headers: &mut HeaderMap) {
     if !headers.contains_key(SET_COOKIE) {
         return;

@@ -1,6 +1,6 @@
-//! Whose page a request of a browser comes from. All ports are one site to a browser, whosever sandboxes they are: a cookie goes along
-//! with what another tenant's page asks for, and websockets are under no rule of the browser's at all. So a token in a cookie counts
-//! only where the browser says that the port's own page asks, or that a person goes there.
+//! Decides whether a token in a cookie counts, by the page that a browser's request comes from. To a browser all ports are one site,
+//! whatever tenant they belong to: it sends the cookie with requests from another tenant's page, and with websockets from any page.
+//! So the cookie counts only if the browser states that the port's own page made the request or that a person navigated to it.
 
 use axum::http::header::ORIGIN;
 use axum::http::{HeaderMap, HeaderName, Method};
@@ -9,8 +9,8 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Whether a cookie that came with this request may let it in. Clients that say nothing of where they come from are no browsers of
-/// our day, and bring what they bring by intent.
+/// Whether the cookies of this request count. A client without `Origin` and `Sec-Fetch-Site` is not a current browser, so it sends
+/// its cookies on purpose. `scheme` may come from a trusted proxy's `X-Forwarded-Proto`.
 pub fn may_use_cookies(method: &Method, headers: &HeaderMap, scheme: &str, host: &str) -> bool {
     let own_origin = format!("{scheme}://{host}");
     let mut origins = headers.get_all(ORIGIN).iter();
@@ -21,7 +21,7 @@ pub fn may_use_cookies(method: &Method, headers: &HeaderMap, scheme: &str, host:
     if !headers.contains_key(&SITE) || says(&SITE, "same-origin") || says(&SITE, "none") {
         return true;
     }
-    // A link that somebody followed. It shows the page to that person, and to nobody's script.
+    // A person followed a link. The page is shown to that person and is not readable by scripts of another page.
     *method == Method::GET && says(&MODE, "navigate") && says(&DEST, "document")
 }
 

@@ -53,8 +53,8 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let key = once::key_of(&parts.headers)?;
-    let room = service.room.body(&caller.account, BODY_MAX);
-    let body = read::json_body(&parts.headers, body, room).await?;
+    let memory = service.request_memory.body(&caller.account, BODY_MAX);
+    let body = read::json_body(&parts.headers, body, memory).await?;
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |claim| async move { make(&shared, &account, asked, claim).await };
     let response = service.once.run(&caller, ENDPOINT, key, body, work).await?;

@@ -16,17 +16,16 @@ use utoipa::openapi::{OneOfBuilder, Ref, RefOr, Schema};
 
 use super::executions::detach;
 use super::named::Named;
-use super::{read, stream, view};
+use super::{read, stream};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::layers::RequestId;
 use crate::once::Answer;
+use crate::output::{self, CollectError};
 use crate::service::Service;
 
 /// A command of at most 64 KiB and the text for its stdin.
 const BODY_MAX: usize = 16 << 20;
-/// From here on output takes its time to be written as JSON.
-const LARGE: usize = 256 << 10;
 
 /// Run a command
 ///
@@ -122,18 +121,17 @@ impl Order {
                 return detach::start(&service, &account, &id, command, run_id).await;
             }
         };
+        let mut memory = self.service.output_memory.response(&self.account);
+        memory.start().await?;
         let execution = self.start(request).await?;
-        // Others may need its room while the command runs.
+        // Other requests may need the body's memory while the command runs.
         drop(body);
-        let result = execution.collect(self.service.max_output_bytes).await;
-        let result: ExecutionResult = result.map_err(|error| self.fault(error))?;
-        let written = if result.stdout.len() + result.stderr.len() < LARGE {
-            view::json(&result)
-        } else {
-            // The worker has others to serve.
-            tokio::task::spawn_blocking(move || view::json(&result)).await.map_err(ApiError::internal)?
-        };
-        Ok(Answer::new(StatusCode::OK, written?))
+        let output = output::collect(execution, self.service.max_output_bytes, memory).await;
+        let output = output.map_err(|error| match error {
+            CollectError::Engine(error) => self.fault(error),
+            CollectError::Refused(error) => error,
+        })?;
+        Ok(Answer::new(StatusCode::OK, output))
     }
 
     fn fault(&self, error: EngineError) -> ApiError {

@@ -64,8 +64,8 @@ impl<'a> Named<'a> {
 
     /// Its body, of at most so many bytes.
     pub async fn body(&self, body: Body, most: usize) -> Result<Bytes, ApiError> {
-        let room = self.service.room.body(&self.caller.account, most);
-        let mut reading = pin!(read::json_body(&self.parts.headers, body, room));
+        let memory = self.service.request_memory.body(&self.caller.account, most);
+        let mut reading = pin!(read::json_body(&self.parts.headers, body, memory));
         loop {
             match tokio::time::timeout(AWAKE, &mut reading).await {
                 Ok(read) => return self.counted(read),

@@ -71,7 +71,7 @@ pub async fn post(
         batch = batch.with(Write::KeepPosted { account, most_bytes: POSTED_KEPT_BYTES });
         let answer = match claim {
             Some(claim) => {
-                batch = batch.remember(claim.kept(StatusCode::CREATED, &content));
+                batch = batch.remember(claim.kept(StatusCode::CREATED, content.to_vec()));
                 Answer::committed
             }
             None => Answer::new,

@@ -10,11 +10,11 @@ use http_body_util::BodyExt;
 use listen::BodyError;
 
 use crate::error::{self, ApiError};
-use crate::room::Growing;
+use crate::memory::GrowingBody;
 
-/// A body of JSON, not yet looked into, of at most the bytes that there may be `room` for.
-pub async fn json_body(headers: &HeaderMap, body: Body, room: Growing) -> Result<Bytes, ApiError> {
-    let body = whole_body(headers, body, room).await?;
+/// A body of JSON, not yet looked into, of at most the bytes that `memory` allows.
+pub async fn json_body(headers: &HeaderMap, body: Body, memory: GrowingBody) -> Result<Bytes, ApiError> {
+    let body = whole_body(headers, body, memory).await?;
     reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))?;
     Ok(body)
 }
@@ -39,7 +39,7 @@ pub fn values(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u
 }
 
 /// What is too large is left unread; the listener sees to it that a client that writes before it reads gets its answer.
-async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: Growing) -> Result<Bytes, ApiError> {
+async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: GrowingBody) -> Result<Bytes, ApiError> {
     let most = read.most();
     let said =
         headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use engine::Engine;
 use image::Images;
-use listen::{Limits, Listener, SelfSigned, Server, TlsConfig};
+use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
 use rules::{ConfigRules, ExecuteRules, Rates};
 use store::SqliteStore;
 use tokio::net::TcpListener;
@@ -22,6 +22,7 @@ use crate::layers::Unrouted;
 use crate::limiter::Limiter;
 use crate::metrics::{self, Metrics};
 use crate::once::Once;
+use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::relay::Relay;
 use crate::routes;
@@ -39,6 +40,11 @@ pub async fn service(
     listens: u16,
 ) -> Result<Arc<Service>> {
     let limits = &config.limits;
+    let output_memory = Arc::new(OutputMemory::new(
+        limits.buffered_output_bytes,
+        limits.buffered_output_bytes_per_account,
+        limits.max_output_bytes,
+    ));
     Ok(Arc::new(Service {
         engine,
         keyring: Keyring::load(store.as_ref()).await?,
@@ -48,9 +54,10 @@ pub async fn service(
             create: limits.create_per_minute,
             execute: limits.execute_per_minute,
         }),
-        once: Once::new(Arc::clone(&store) as _),
+        once: Once::new(Arc::clone(&store) as _, Arc::clone(&output_memory)),
         ports: Ports::open(config, listens)?,
-        room: Default::default(),
+        request_memory: Default::default(),
+        output_memory,
         store,
         images,
         allow_any_image: config.images.allow_any,
@@ -133,7 +140,8 @@ impl Doors {
         let server = Server {
             application: Arc::new(Relay { api: routes::guarded(Arc::clone(service)) }),
             answers: Arc::new(Unrouted(Arc::clone(service))),
-            limits: Limits { max_connections: config.http.max_connections as usize, ..Limits::default() },
+            limits: connection_limits(&config.http),
+            is_exempt: exempt(service),
         };
         let (listeners, stop) = (self.listeners, service.stopping.clone());
         let serving = async move {
@@ -173,6 +181,22 @@ impl Open {
             }
         }
     }
+}
+
+fn connection_limits(http: &Http) -> Limits {
+    Limits {
+        max_connections: http.max_connections as usize,
+        max_connections_per_address: http.connections_per_address() as usize,
+        max_handshakes_per_address: http.max_handshakes_per_address as usize,
+        handshake_timeout: Duration::from_secs(http.handshake_seconds),
+        ..Limits::default()
+    }
+}
+
+/// A trusted proxy connects for all its clients, which the limits per address would count as one.
+fn exempt(service: &Arc<Service>) -> IsExempt {
+    let proxies = service.trusted_proxies.clone();
+    Arc::new(move |address| proxies.holds(address))
 }
 
 fn tls(config: &Config) -> Option<TlsConfig> {

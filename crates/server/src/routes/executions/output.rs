@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{ErrorCode, ExecutionOutput};
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent};
 use reader::Place;
@@ -16,7 +16,8 @@ use super::{Asked, shown};
 use crate::error::ApiError;
 use crate::keyring::Caller;
 use crate::layers::RequestId;
-use crate::routes::{read, view};
+use crate::output::{self, BufferedOutput, Content, OutputReservation};
+use crate::routes::read;
 use crate::service::Service;
 
 /// Of each channel in one answer that is held in memory; `more` says that there is more.
@@ -71,7 +72,12 @@ pub async fn output(
         Some(Place::End) => status.output,
     };
     if !is_stream {
-        return view::ok(&whole(&asked, from, &status).await?);
+        let memory = asked.service.output_memory.response(&asked.account);
+        let content = Content::from(whole(&asked, from, &status, memory).await?);
+        let json = HeaderValue::from_static("application/json; charset=utf-8");
+        let mut response = Response::new(());
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        return Ok(content.into_response(response));
     }
     let reader = asked.service.engine.sandbox(&asked.account, &asked.id).follow(&asked.execution, from).await;
     let reader = reader.map_err(|error| asked.fault(error))?;
@@ -99,7 +105,8 @@ async fn whole(
     asked: &Asked,
     from: OutputPosition,
     status: &ExecutionStatus,
-) -> Result<ExecutionOutput, ApiError> {
+    mut memory: OutputReservation,
+) -> Result<BufferedOutput, ApiError> {
     let follow = asked.service.engine.sandbox(&asked.account, &asked.id).follow(&asked.execution, from).await;
     let mut reader = follow.map_err(|error| asked.fault(error))?;
     let most = asked.service.max_output_bytes.min(MOST_AT_ONCE);
@@ -110,6 +117,8 @@ async fn whole(
             OutputEvent::Output { channel, bytes, position, .. } => {
                 let to = if channel == Channel::Stdout { &mut stdout } else { &mut stderr };
                 to.extend_from_slice(&bytes);
+                let allocated = stdout.capacity() + stderr.capacity();
+                output::cover(&mut memory, allocated).await?;
                 next = position;
             }
             OutputEvent::Dropped { position } => {
@@ -126,14 +135,15 @@ async fn whole(
         next.stdout -= cut_character(&mut stdout);
         next.stderr -= cut_character(&mut stderr);
     }
-    Ok(ExecutionOutput {
-        stdout: rules::lossy(stdout),
-        stderr: rules::lossy(stderr),
+    let shown = ExecutionOutput {
+        stdout: String::new(),
+        stderr: String::new(),
         next: next.to_string(),
         more,
         dropped,
         state: shown::state(status.state),
-    })
+    };
+    output::snapshot([stdout, stderr], &shown, memory).await
 }
 
 /// Takes the beginning of a character off the end, and tells how many bytes that were.

@@ -44,8 +44,8 @@ pub async fn send(
     let asked = Asked::new(service, &caller, &parts.uri).await?;
     let reading = async {
         let query = reader::execution_query(parts.uri.query())?;
-        let room = asked.service.room.body(&caller.account, BODY_MAX);
-        let body = read::json_body(&parts.headers, body, room).await?;
+        let memory = asked.service.request_memory.body(&caller.account, BODY_MAX);
+        let body = read::json_body(&parts.headers, body, memory).await?;
         Ok::<_, ApiError>((query, reader::signal(&body)?))
     };
     let (query, signal) = asked.touched(reading.await)?;

@@ -49,8 +49,8 @@ pub async fn token(
     let exposed = service.engine.sandbox(&caller.account, &id).port(port).await;
     service.engine.sandbox(&caller.account, &id).touch();
     let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-    let room = service.room.body(&caller.account, BODY_MAX);
-    let body = read::json_body(&parts.headers, body, room).await?;
+    let memory = service.request_memory.body(&caller.account, BODY_MAX);
+    let body = read::json_body(&parts.headers, body, memory).await?;
     let lifetime_ms = reader::port_token(&body)?;
     let expires_at = now().after(lifetime_ms);
     let token = service.ports.token(&id, &exposed, expires_at);

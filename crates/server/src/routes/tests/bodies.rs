@@ -100,13 +100,13 @@ async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
     let world = World::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
     let id = world.create().await;
     let path = format!("/v1/sandboxes/{id}/execute");
-    let all = world.service.room.free_bytes();
+    let all = world.service.request_memory.reserved_bytes();
     let flood =
         futures_util::future::join_all((0..40).map(|_| world.ask(json_request(&path, unfinished(15 << 20)))));
     let others = async {
         // By then who found no room was told so.
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(world.service.room.free_bytes() >= 16 << 20, "one account takes all");
+        assert!(world.service.request_memory.reserved_bytes() <= 48 << 20, "one account takes all");
         assert_eq!(world.execute(&id, json!({"command": "true"})).await.json["exitCode"], 0);
         let large = json!({"command": "cat >/dev/null", "stdin": "x".repeat(1 << 20)}).to_string();
         let refused = world.ask(json_request(&path, large)).await;
@@ -117,8 +117,8 @@ async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
         _ = flood => panic!("their bodies have no end"),
         () = others => {}
     }
-    assert_eq!(world.service.room.free_bytes(), all);
+    assert_eq!(world.service.request_memory.reserved_bytes(), all);
     let large = json!({"command": "true", "stdin": "x".repeat(1 << 20)}).to_string();
     assert_eq!(world.ask(json_request(&path, large)).await.status, StatusCode::OK);
-    assert_eq!(world.service.room.free_bytes(), all);
+    assert_eq!(world.service.request_memory.reserved_bytes(), all);
 }

@@ -1,8 +1,8 @@
-//! A connection to a program inside, as bytes to read and write, with all that ends it: nothing moves for too long, the exposure is
-//! over, the daemon stops, or an answer's head has no end.
+//! The connection to a program inside, as a byte stream that ends by itself: after the idle timeout, when the port is closed, when the
+//! daemon stops, or when a response head does not end.
 //!
-//! The guards are asked whenever there is nothing to do, so that whoever drives the connection need not think of them; it breaks with
-//! an error, and [`State`] says why. Dropping it closes the connection and lets the sandbox sleep.
+//! Every poll that is pending checks these conditions. The stream then fails, and [`ConnectionState`] has the reason. Dropping it
+//! closes the connection and allows the sandbox to pause.
 
 use std::io;
 use std::pin::Pin;
@@ -22,60 +22,60 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::metrics::OpenPort;
-use crate::ports::Place;
+use crate::ports::PortPermit;
 
-/// What is written at once, which is copied once.
+/// Bytes of one write, which are copied once.
 const WRITE_BYTES: usize = 64 * 1024;
-/// All that may come before an answer's head is complete, whatever it is: interim answers without end, say.
+/// The most bytes before a response head is complete, interim responses included.
 const HEAD_BYTES: usize = 512 * 1024;
 
 type Task<T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send>>;
 
-/// What drives both ways of it.
-pub type Driver = Connection<TokioIo<Inside>, Body>;
+/// hyper's client connection, which drives both directions.
+pub type ConnectionDriver = Connection<TokioIo<ProgramConnection>, Body>;
 
-/// Why it was broken off.
+/// EndReason it was broken off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum EndReason {
     Idle(Duration),
     Closed,
     Stopping,
     EndlessHead,
 }
 
-/// What is known of it outside.
+/// The state that is visible outside the stream.
 #[derive(Debug, Default)]
-pub struct State {
-    why: Mutex<Option<Why>>,
+pub struct ConnectionState {
+    why: Mutex<Option<EndReason>>,
     has_head: AtomicBool,
     ends_at_stop: AtomicBool,
 }
 
-impl State {
-    pub fn why(&self) -> Option<Why> {
+impl ConnectionState {
+    pub fn why(&self) -> Option<EndReason> {
         *self.why.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer's head is read; what comes now is no head.
+    /// The response head is complete.
     pub fn got_head(&self) {
         self.has_head.store(true, Ordering::Relaxed);
     }
 
-    /// It has no end of its own.
+    /// The response has no end of its own, so it ends when the daemon stops.
     pub fn ends_at_stop(&self) {
         self.ends_at_stop.store(true, Ordering::Relaxed);
     }
 }
 
 /// The connection.
-pub struct Inside {
+pub struct ProgramConnection {
     tunnel: Arc<Tunnel>,
-    _held: (Permit, Place),
-    /// Who is asked to wake the sandbox for what the client sends, where its port says so.
+    _held: (Permit, PortPermit),
+    /// Resumes the sandbox when the client sends bytes, if the port allows it.
     rouse: Option<(Engine, SandboxId)>,
     counted: OpenPort,
     reading: Option<Task<Option<Bytes>>>,
-    /// Read and not asked for yet.
+    /// Bytes that were read ahead.
     ahead: Bytes,
     ended: bool,
     before_head: usize,
@@ -86,13 +86,13 @@ pub struct Inside {
     over: Pin<Box<dyn Future<Output = ()> + Send>>,
     stopping: CancellationToken,
     stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    pub state: Arc<State>,
+    pub state: Arc<ConnectionState>,
 }
 
-impl Inside {
+impl ProgramConnection {
     pub fn new(
         tunnel: Tunnel,
-        (permit, place, counted): (Permit, Place, OpenPort),
+        (permit, port_permit, counted): (Permit, PortPermit, OpenPort),
         (engine, exposure): (&Engine, Exposure),
         idle: Duration,
         stopping: CancellationToken,
@@ -100,7 +100,7 @@ impl Inside {
         let moved = Instant::now();
         Self {
             tunnel: Arc::new(tunnel),
-            _held: (permit, place),
+            _held: (permit, port_permit),
             rouse: exposure.port.auto_resume.then(|| (engine.clone(), exposure.record.id.clone())),
             counted,
             reading: None,
@@ -118,7 +118,7 @@ impl Inside {
         }
     }
 
-    /// Gives back what was read too far.
+    /// Puts bytes back, to be read again.
     pub fn unread(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.ahead =
@@ -126,37 +126,37 @@ impl Inside {
         }
     }
 
-    fn broken(&self, why: Why) -> io::Error {
+    fn broken(&self, why: EndReason) -> io::Error {
         self.state.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-        io::Error::new(io::ErrorKind::ConnectionAborted, format!("broken off: {why:?}"))
+        io::Error::new(io::ErrorKind::ConnectionAborted, format!("ended: {why:?}"))
     }
 
-    /// Ready when it has to end. Otherwise whoever waits is woken when it may.
+    /// Ready when the connection has to end. Otherwise registers the task for the next check.
     fn guard(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.over.as_mut().poll(cx).is_ready() {
-            // It is never asked again.
+            // A finished future must not be polled again.
             self.over = Box::pin(std::future::pending());
-            return Poll::Ready(self.broken(Why::Closed));
+            return Poll::Ready(self.broken(EndReason::Closed));
         }
         if self.state.ends_at_stop.load(Ordering::Relaxed) {
             let stopping = &self.stopping;
             let stop = self.stop.get_or_insert_with(|| Box::pin(stopping.clone().cancelled_owned()));
             if stop.as_mut().poll(cx).is_ready() {
                 self.stop = None;
-                return Poll::Ready(self.broken(Why::Stopping));
+                return Poll::Ready(self.broken(EndReason::Stopping));
             }
         }
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let until = self.moved + self.idle;
             if Instant::now() >= until {
-                return Poll::Ready(self.broken(Why::Idle(self.idle)));
+                return Poll::Ready(self.broken(EndReason::Idle(self.idle)));
             }
             self.timer.as_mut().reset(until);
         }
     }
 
-    /// Waits for what is being written.
+    /// Waits for the write in progress.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(task) = &mut self.writing else { return Poll::Ready(Ok(())) };
         match task.as_mut().poll(cx) {
@@ -175,7 +175,7 @@ impl Inside {
         if !self.state.has_head.load(Ordering::Relaxed) {
             self.before_head += bytes.len();
             if self.before_head > HEAD_BYTES {
-                return Err(self.broken(Why::EndlessHead));
+                return Err(self.broken(EndReason::EndlessHead));
             }
         }
         self.ahead = bytes;
@@ -183,7 +183,7 @@ impl Inside {
     }
 }
 
-impl AsyncRead for Inside {
+impl AsyncRead for ProgramConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -215,7 +215,7 @@ impl AsyncRead for Inside {
     }
 }
 
-impl AsyncWrite for Inside {
+impl AsyncWrite for ProgramConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_written(cx))?;
         let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
@@ -225,7 +225,7 @@ impl AsyncWrite for Inside {
             engine.wake_if_paused(id);
         }
         self.writing = Some(Box::pin(async move { tunnel.write_all(&some).await }));
-        // Begun at once; what is left of it the next call waits for.
+        // Starts at once; the next call waits for the rest.
         match self.poll_written(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(count)),

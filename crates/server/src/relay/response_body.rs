@@ -1,5 +1,5 @@
-//! The body of a program's answer on its way to the client. Reading it drives the connection to the program, both ways: a client that
-//! does not read slows the program down, and one that goes away ends the connection.
+//! The body of a program's response. Reading it drives the connection to the program in both directions: a client that reads slowly
+//! slows the program down, and a client that disconnects ends the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -10,24 +10,24 @@ use axum::BoxError;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::inside::{Driver, State};
+use super::tunnel::{ConnectionDriver, ConnectionState};
 
-pub struct Carried {
+pub struct ResponseBody {
     pub body: Incoming,
-    pub driver: Option<Driver>,
-    pub state: Arc<State>,
+    pub driver: Option<ConnectionDriver>,
+    pub state: Arc<ConnectionState>,
 }
 
-impl Carried {
+impl ResponseBody {
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Pin::new(&mut self.body).poll_frame(cx).map_err(|error| {
-            let why = self.state.why().map(|why| io::Error::other(format!("broken off: {why:?}")));
+            let why = self.state.why().map(|why| io::Error::other(format!("ended: {why:?}")));
             why.map_or_else(|| error.into(), Into::into)
         })
     }
 }
 
-impl Body for Carried {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -40,7 +40,7 @@ impl Body for Carried {
                 Poll::Pending => {
                     let Some(driver) = &mut self.driver else { return Poll::Pending };
                     if driver.poll_without_shutdown(cx).is_ready() {
-                        // What ended it, the body knows of.
+                        // The body returns the error, if there is one.
                         self.driver = None;
                     }
                     std::task::ready!(self.poll_body(cx))
@@ -48,7 +48,7 @@ impl Body for Carried {
                 Poll::Ready(frame) => frame,
             };
             match frame {
-                // Trailers say something of a framing that ends here.
+                // Trailers are not forwarded.
                 Some(Ok(frame)) if !frame.is_data() => {}
                 frame => return Poll::Ready(frame),
             }

@@ -1,4 +1,4 @@
-//! Answers of ours where a program's would be: JSON for programs, a page for people. Neither is kept by anybody.
+//! Error responses in place of a program's response: JSON for programs, a page for browsers. Both forbid caching.
 
 use api::{ErrorBody, ErrorCode, ErrorObject};
 use axum::body::Body;
@@ -15,15 +15,15 @@ use crate::error::ApiError;
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
 
-/// Who asks, as far as it matters for how to say no.
-pub struct Asker {
+/// The properties of a request that decide the form of an error response.
+pub struct Requester {
     pub id: Id,
-    /// Shows pages, to a person probably.
+    /// Whether it is a browser that shows a page.
     pub is_browser: bool,
     is_head: bool,
 }
 
-impl Asker {
+impl Requester {
     pub fn of(request: &Request) -> Self {
         let is_head = request.method() == Method::HEAD;
         let reads = is_head || request.method() == Method::GET;
@@ -68,7 +68,7 @@ fn wants_page(headers: &HeaderMap) -> bool {
 fn json(error: &ApiError, id: &Id) -> String {
     let (message, details) = (error.message.clone(), error.details.clone());
     let object = ErrorObject { code: error.code, message, details, request_id: id.0.as_ref().to_owned() };
-    // Texts and numbers, with texts for names: there is nothing in it that cannot be written.
+    // Strings and numbers with string keys always serialize.
     serde_json::to_string(&ErrorBody { error: object }).unwrap_or_default()
 }
 
@@ -106,14 +106,16 @@ mod tests {
 
     use super::*;
 
-    fn asker(method: &str, accept: &str) -> Asker {
-        Asker::of(&Request::builder().method(method).header("accept", accept).body(Body::empty()).unwrap())
+    fn requester(method: &str, accept: &str) -> Requester {
+        Requester::of(
+            &Request::builder().method(method).header("accept", accept).body(Body::empty()).unwrap(),
+        )
     }
 
     #[tokio::test]
     async fn people_get_a_page_and_programs_the_error() {
         let error = || ApiError::new(ErrorCode::PortUnreachable, "nothing <listens> & \"waits\"");
-        let answer = asker("GET", "text/html,*/*").refuse(&error());
+        let answer = requester("GET", "text/html,*/*").refuse(&error());
         assert_eq!(
             (answer.status().as_u16(), answer.headers()[CACHE_CONTROL].as_bytes()),
             (502, &b"no-store"[..])
@@ -124,14 +126,14 @@ mod tests {
             page.contains("nothing &lt;listens&gt; &amp; &quot;waits&quot;")
                 && page.contains("PORT_UNREACHABLE")
         );
-        for asker in [asker("GET", "*/*"), asker("POST", "text/html")] {
-            let answer = asker.refuse(&error());
+        for requester in [requester("GET", "*/*"), requester("POST", "text/html")] {
+            let answer = requester.refuse(&error());
             let id = answer.headers()[REQUEST_ID].to_str().unwrap().to_owned();
             let body = answer.into_body().collect().await.unwrap().to_bytes();
             let body: ErrorBody = serde_json::from_slice(&body).unwrap();
             assert_eq!((body.error.code, body.error.request_id), (ErrorCode::PortUnreachable, id));
         }
-        let answer = asker("HEAD", "*/*").refuse(&error());
+        let answer = requester("HEAD", "*/*").refuse(&error());
         assert!(answer.headers()[CONTENT_LENGTH] != "0");
         assert!(answer.into_body().collect().await.unwrap().to_bytes().is_empty());
     }

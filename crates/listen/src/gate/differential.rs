@@ -1,0 +1,431 @@
+//! What hyper makes of a connection's bytes, with the gate before it and without. The gate and hyper both read heads and chunks, so
+//! they must never disagree about where a request ends: a test lists what the gate adds, and a fuzz target
+//! (`fuzz/fuzz_targets/http1.rs`) looks for a disagreement. See docs/adr/0015-heads-are-checked-before-hyper.md.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use axum::body::Body;
+use hyper::body::{Body as HttpBody, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{Gate, HostRule, Refusal};
+use crate::activity::{Activity, InFlight};
+use crate::settings::Limits;
+
+/// What `max_buf_size` is for connections (`connection::http1`).
+const SPARE_BYTES: usize = 8 * 1024;
+
+/// A request as a handler sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub method: String,
+    pub target: String,
+    pub version: Version,
+    pub headers: Vec<(String, Vec<u8>)>,
+    pub body: Vec<u8>,
+    pub end: BodyEnd,
+}
+
+/// How far a request's body was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyEnd {
+    Complete,
+    /// More bytes are expected.
+    Waiting,
+    Broken,
+}
+
+/// What became of a connection's bytes.
+#[derive(Debug)]
+pub struct Outcome {
+    pub requests: Vec<Seen>,
+    /// What hyper wrote. Handlers answer `200` alone: any other status is hyper's own.
+    pub written: Vec<u8>,
+    /// The gate refused a head.
+    pub refused: bool,
+}
+
+impl Outcome {
+    /// Whether hyper answered on its own, with a bare status line.
+    pub fn hyper_answered(&self) -> bool {
+        let starts = |at: usize| self.written[at..].starts_with(b"HTTP/1.");
+        (0..self.written.len())
+            .filter(|at| starts(*at))
+            .any(|at| !matches!(self.written.get(at + 9), Some(b'1' | b'2')))
+    }
+}
+
+/// Sends `bytes` in pieces of `piece` bytes, and keeps the connection open.
+pub fn run(bytes: &[u8], piece: usize, gated: bool) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    // Without a runtime there is nothing to compare.
+    let Ok(runtime) = runtime else {
+        return Outcome { requests: Vec::new(), written: Vec::new(), refused: false };
+    };
+    let _entered = runtime.enter();
+    let input = bytes.chunks(piece.max(1)).map(<[u8]>::to_vec).collect();
+    let wire = Script { input, written: Vec::new() };
+    let (limits, activity) = (Arc::new(Limits::default()), Activity::new());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None).max_buf_size(limits.max_head_bytes + SPARE_BYTES);
+    let (seen, counted) = (Arc::clone(&requests), Arc::clone(&activity));
+    let service = service_fn(move |request| Box::pin(answer(request, Arc::clone(&seen), counted.begin())));
+    let (written, refused) = if gated {
+        let gate = Gate::new(wire, activity, limits, HostRule::Required);
+        let mut connection = builder.serve_connection(TokioIo::new(gate), service);
+        drive(|cx| connection.poll_without_shutdown(cx).is_ready());
+        let rest = connection.into_parts().io.into_inner().into_rest();
+        let refusal: Option<Refusal> = rest.refusal;
+        (rest.wire.written, refusal.is_some())
+    } else {
+        let mut connection = builder.serve_connection(TokioIo::new(wire), service);
+        drive(|cx| connection.poll_without_shutdown(cx).is_ready());
+        (connection.into_parts().io.into_inner().written, false)
+    };
+    let requests = requests.lock().map(|requests| requests.clone()).unwrap_or_default();
+    Outcome { requests, written, refused }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _in_flight: InFlight,
+) -> Result<Response<Body>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
+    let (method, target) = (parts.method.to_string(), parts.uri.to_string());
+    let index = seen.lock().map_or(0, |mut seen| {
+        seen.push(Seen {
+            method,
+            target,
+            version: parts.version,
+            headers: headers.collect(),
+            body: Vec::new(),
+            end: BodyEnd::Waiting,
+        });
+        seen.len() - 1
+    });
+    let mut body = pin!(body);
+    let end = loop {
+        match std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            Some(Ok(frame)) => {
+                let data = frame.into_data().unwrap_or_default();
+                if let Ok(mut seen) = seen.lock() {
+                    seen[index].body.extend_from_slice(&data);
+                }
+            }
+            Some(Err(_)) => break BodyEnd::Broken,
+            None => break BodyEnd::Complete,
+        }
+    };
+    if let Ok(mut seen) = seen.lock() {
+        seen[index].end = end;
+    }
+    Ok(Response::new(Body::empty()))
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Polls until it is ready or nothing wakes it any more.
+fn drive(mut poll: impl FnMut(&mut Context<'_>) -> bool) {
+    let woken = Arc::new(Woken(AtomicBool::new(true)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut cx = Context::from_waker(&waker);
+    while woken.0.swap(false, Ordering::SeqCst) {
+        if poll(&mut cx) {
+            return;
+        }
+    }
+}
+
+/// A connection whose client sends what is given and then waits.
+struct Script {
+    input: VecDeque<Vec<u8>>,
+    written: Vec<u8>,
+}
+
+impl AsyncRead for Script {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(piece) = self.input.front_mut() else { return Poll::Pending };
+        let count = piece.len().min(out.remaining());
+        out.put_slice(&piece[..count]);
+        piece.drain(..count);
+        if piece.is_empty() {
+            self.input.pop_front();
+        }
+        cx.waker().wake_by_ref();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Script {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.written.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Panics where the gate and hyper disagree about a request, or hyper answers on its own behind the gate.
+pub fn compare(bytes: &[u8], piece: usize) {
+    let (alone, gated) = (run(bytes, bytes.len(), false), run(bytes, piece, true));
+    assert!(!gated.hyper_answered(), "hyper answered on its own: {}", gated.written.escape_ascii());
+    assert!(
+        gated.requests.len() <= alone.requests.len(),
+        "a request that hyper does not see: {gated:?}, {alone:?}"
+    );
+    let last = gated.requests.len().saturating_sub(1);
+    for (index, (gated, alone)) in gated.requests.iter().zip(&alone.requests).enumerate() {
+        let head = |seen: &Seen| Seen { body: Vec::new(), end: BodyEnd::Waiting, ..seen.clone() };
+        assert_eq!(head(gated), head(alone), "request {index} differs");
+        if gated.end == BodyEnd::Complete || index < last {
+            assert_eq!(gated, alone, "the body of request {index} differs");
+        } else {
+            assert!(
+                alone.body.starts_with(&gated.body),
+                "the body of request {index} differs: {gated:?}, {alone:?}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of one request, and of the one behind it.
+    fn fate(outcome: &Outcome) -> &'static str {
+        match (outcome.requests.as_slice(), outcome.refused, outcome.hyper_answered()) {
+            ([], true, false) => "refused with an error body",
+            ([], false, true) => "bare status",
+            ([], false, false) => "nothing",
+            ([one], _, bare) if one.end == BodyEnd::Waiting => {
+                if bare {
+                    "waits, bare status"
+                } else {
+                    "waits"
+                }
+            }
+            ([one], _, _) if one.end == BodyEnd::Broken => "broken body",
+            ([_], true, false) => "served, then refused",
+            ([_], false, true) => "served, then bare status",
+            ([_], false, false) => "served",
+            ([_, _], _, _) => "served twice",
+            _ => "else",
+        }
+    }
+
+    /// Each rule of the gate: a head, what hyper does with it alone, and what happens behind the gate.
+    #[test]
+    fn what_the_gate_adds_to_hyper() {
+        const BARE: &str = "bare status";
+        const OURS: &str = "refused with an error body";
+        let head = |extra: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{extra}\r\n");
+        let many = "a: b\r\n".repeat(100);
+        let long = format!("a: {}\r\n", "x".repeat(40_000));
+        let medium = format!("a: {}\r\n", "x".repeat(33_000));
+        let chunked = |body: &str| head("Transfer-Encoding: chunked\r\n") + body;
+        let rows: Vec<(&str, String, &str, &str)> = vec![
+            ("a complete request", head("Content-Length: 0\r\n"), "served", "served"),
+            ("no HTTP", "hello\r\n\r\n".into(), BARE, OURS),
+            ("bare LF", "GET / HTTP/1.1\nHost: a\n\n".into(), "served", "served"),
+            ("obs-fold", head("a: b\r\n c\r\n"), BARE, OURS),
+            ("space before the colon", head("a : b\r\n"), BARE, OURS),
+            ("a header without a colon", head("a\r\n"), BARE, OURS),
+            ("a control character", head("a: b\u{1}c\r\n"), BARE, OURS),
+            ("no Host", "GET / HTTP/1.1\r\n\r\n".into(), "served", OURS),
+            ("two Hosts", head("Host: b\r\n"), "served", OURS),
+            ("a Host with a user", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n".into(), "served", OURS),
+            ("CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n".into(), "served", OURS),
+            ("a target of another scheme", "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n".into(), "served", OURS),
+            ("two equal Content-Length", head("Content-Length: 0\r\nContent-Length: 0\r\n"), "served", OURS),
+            ("two Content-Length", head("Content-Length: 0\r\nContent-Length: 1\r\n"), BARE, OURS),
+            ("a list of Content-Length", head("Content-Length: 0, 0\r\n"), BARE, OURS),
+            ("Content-Length: +0", head("Content-Length: +0\r\n"), BARE, OURS),
+            (
+                "TE and CL",
+                head("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n",
+                "served",
+                OURS,
+            ),
+            ("TE: gzip, chunked", head("Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n", "served", OURS),
+            (
+                "TE: chunked, twice",
+                head("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n",
+                "served",
+                OURS,
+            ),
+            ("TE: gzip", head("Transfer-Encoding: gzip\r\n"), BARE, OURS),
+            ("TE: identity", head("Transfer-Encoding: identity\r\n"), BARE, OURS),
+            (
+                "TE in HTTP/1.0",
+                "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(),
+                BARE,
+                OURS,
+            ),
+            ("101 headers", head(&many), BARE, OURS),
+            ("33,000 bytes of head", head(&medium), "served", OURS),
+            ("40,000 bytes of head", head(&long), "served", OURS),
+            ("a chunk extension", chunked("1;a=b\r\nx\r\n0\r\n\r\n"), "served", "served"),
+            ("a chunk size with a space", chunked("1 \r\nx\r\n0\r\n\r\n"), "served", "served"),
+            ("a chunk line with bare LF", chunked("1\nx\r\n0\r\n\r\n"), "broken body", "broken body"),
+            ("chunk data that is too long", chunked("1\r\nxy\r\n0\r\n\r\n"), "broken body", "broken body"),
+            (
+                "a chunk size of 17 digits",
+                chunked("00000000000000001\r\nx\r\n0\r\n\r\n"),
+                "served",
+                "broken body",
+            ),
+        ];
+        let mut wrong = Vec::new();
+        for (what, bytes, alone, behind) in rows {
+            let found = (run(bytes.as_bytes(), bytes.len(), false), run(bytes.as_bytes(), bytes.len(), true));
+            let found = (fate(&found.0), fate(&found.1));
+            println!("| {what} | {} | {} |", found.0, found.1);
+            if found != (alone, behind) {
+                wrong.push(format!("{what}: expected {alone:?} and {behind:?}, found {found:?}"));
+            }
+            compare(bytes.as_bytes(), 1);
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    #[test]
+    fn the_gate_and_hyper_agree_where_requests_end() {
+        let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
+        for body in [
+            "Content-Length: 5\r\n\r\nhello",
+            "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nA: b\r\n\r\n",
+            "Transfer-Encoding: Chunked\r\n\r\n0000000000000005\r\nhello\r\n00\r\n\r\n",
+            "\r\n",
+        ] {
+            let bytes = format!("POST / HTTP/1.1\r\nHost: a\r\n{body}{next}{next}");
+            for piece in [1, 3, 7, bytes.len()] {
+                let outcome = run(bytes.as_bytes(), piece, true);
+                assert_eq!(outcome.requests.len(), 3, "{bytes:?}");
+                assert!(outcome.requests[1..].iter().all(|seen| seen.target == "/next"));
+                compare(bytes.as_bytes(), piece);
+            }
+        }
+    }
+
+    /// A generator of its own, so that a failure can be repeated.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            usize::try_from(self.0 % u64::try_from(sides).unwrap()).unwrap()
+        }
+    }
+
+    const PARTS: [&str; 44] = [
+        "GET / HTTP/1.1\r\n",
+        "POST /x?y HTTP/1.1\r\n",
+        "PUT http://a/ HTTP/1.0\r\n",
+        "HEAD * HTTP/1.1\r\n",
+        "Host: a\r\n",
+        "Host: a\r\n\r\n",
+        "Content-Length: 5\r\n",
+        "Content-Length: 0\r\n",
+        "content-length:5\r\n",
+        "Content-Length: 1, 1\r\n",
+        "Content-Length: 00005\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "transfer-encoding:  Chunked \r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: identity\r\n",
+        "Transfer-Encoding:\tchunked\r\n",
+        "Connection: close\r\n",
+        "Connection: keep-alive\r\n",
+        "Connection: Upgrade\r\nUpgrade: h2c\r\n",
+        "Expect: 100-continue\r\n",
+        "a: b\r\n",
+        "a: b\r\n c\r\n",
+        "\r\n",
+        "\r\n\r\n",
+        "\n",
+        "\r",
+        "\n\n",
+        " ",
+        "\t",
+        ":",
+        "hello",
+        "5\r\nhello\r\n",
+        "5;x=\"y\"\r\nhello\r\n",
+        "0\r\n\r\n",
+        "0\r\nA: b\r\n\r\n",
+        "00\r\n",
+        "5\n",
+        "5 \r\n",
+        "fffffffffffffffff\r\n",
+        "1;\rx\r\n",
+        "x\r\n",
+        "\0",
+        "\u{80}",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ];
+
+    /// `LISTEN_FUZZ_SECONDS` makes it longer, `LISTEN_FUZZ_SEED` makes it another one.
+    #[test]
+    fn random_connections_are_read_alike() {
+        let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let longest = std::time::Duration::from_secs(variable("LISTEN_FUZZ_SECONDS").unwrap_or(3));
+        let mut dice = Dice(variable("LISTEN_FUZZ_SEED").unwrap_or(0x2545_F491_4F6C_DD1D));
+        let (begun, mut rounds, mut requests) = (std::time::Instant::now(), 0u64, 0usize);
+        while begun.elapsed() < longest {
+            let mut bytes = Vec::new();
+            for _ in 0..=dice.roll(12) {
+                if dice.roll(3) == 0 {
+                    bytes.extend_from_slice(b"POST / HTTP/1.1\r\nHost: a\r\n");
+                }
+                bytes.extend_from_slice(PARTS[dice.roll(PARTS.len())].as_bytes());
+            }
+            for _ in 0..dice.roll(3) {
+                let at = dice.roll(bytes.len());
+                match dice.roll(3) {
+                    0 => bytes[at] = u8::try_from(dice.roll(256)).unwrap(),
+                    1 if bytes.len() > 1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, b"\r\n\0 :;\t%05f,"[dice.roll(12)]),
+                }
+            }
+            let piece = if dice.roll(2) == 0 { bytes.len() } else { 1 + dice.roll(20) };
+            let compared = std::panic::catch_unwind(|| compare(&bytes, piece));
+            assert!(compared.is_ok(), "round {rounds}, pieces of {piece}: {}", bytes.escape_ascii());
+            rounds += 1;
+            requests += run(&bytes, piece, true).requests.len();
+        }
+        println!("{rounds} connections, {requests} requests passed the gate");
+        assert!(rounds > 100 && requests > 20, "{rounds} connections, {requests} requests");
+    }
+}

@@ -1,0 +1,271 @@
+//! Budgets for memory that clients occupy: [`MemoryBudget`], and the bodies of requests, [`RequestMemory`].
+//!
+//! A reservation counts towards an account and towards all accounts together. Who finds the budget exhausted waits a bounded
+//! time and is then told to come back. Dropping a reservation releases it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::ErrorCode;
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::error::ApiError;
+
+/// Bytes of memory for all accounts together, of which one account gets at most a part.
+pub struct MemoryBudget {
+    all: Arc<Semaphore>,
+    account_bytes: usize,
+    /// One entry for each account with a key; the operator makes accounts.
+    accounts: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    #[cfg(test)]
+    all_bytes: usize,
+}
+
+/// The budget did not suffice in time.
+#[derive(Debug)]
+pub struct Exhausted;
+
+impl MemoryBudget {
+    pub fn new(all_bytes: usize, account_bytes: usize) -> Self {
+        let all = Arc::new(Semaphore::new(all_bytes.min(Semaphore::MAX_PERMITS)));
+        Self {
+            all,
+            account_bytes: account_bytes.min(Semaphore::MAX_PERMITS),
+            accounts: Mutex::default(),
+            #[cfg(test)]
+            all_bytes,
+        }
+    }
+
+    /// An empty reservation, which waits for at most `patience` in all its life.
+    pub fn reservation(&self, account: &Arc<str>, patience: Duration) -> Reservation {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_account = match accounts.get(account) {
+            Some(semaphore) => Arc::clone(semaphore),
+            None => {
+                let semaphore = Arc::new(Semaphore::new(self.account_bytes));
+                accounts.insert(Arc::clone(account), Arc::clone(&semaphore));
+                semaphore
+            }
+        };
+        Reservation { shares: [of_account, Arc::clone(&self.all)], permits: None, patience }
+    }
+
+    #[cfg(test)]
+    pub fn reserved_bytes(&self) -> usize {
+        self.all_bytes - self.all.available_permits()
+    }
+}
+
+/// A part of a [`MemoryBudget`].
+pub struct Reservation {
+    /// Of the account, and of all.
+    shares: [Arc<Semaphore>; 2],
+    permits: Option<[OwnedSemaphorePermit; 2]>,
+    patience: Duration,
+}
+
+impl Reservation {
+    /// From here on it waits for at most `patience`.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Adds `bytes`; waits if there are not as many.
+    pub async fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        if self.try_grow(bytes).is_ok() {
+            return Ok(());
+        }
+        let count = u32::try_from(bytes).map_err(|_| Exhausted)?;
+        let began = Instant::now();
+        let [account, all] = self.shares.clone();
+        let acquire = async {
+            // The account's share first: while a client waits for its own responses it holds nothing of the others' share.
+            let account = account.acquire_many_owned(count).await.map_err(|_| Exhausted)?;
+            Ok([account, all.acquire_many_owned(count).await.map_err(|_| Exhausted)?])
+        };
+        let permits = tokio::time::timeout(self.patience, acquire).await.map_err(|_| Exhausted)??;
+        self.patience = self.patience.saturating_sub(began.elapsed());
+        self.add(permits);
+        Ok(())
+    }
+
+    /// Adds `bytes` if there are as many.
+    pub fn try_grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        let count = u32::try_from(bytes).map_err(|_| Exhausted)?;
+        let [account, all] = &self.shares;
+        let account = Arc::clone(account).try_acquire_many_owned(count).map_err(|_| Exhausted)?;
+        let all = Arc::clone(all).try_acquire_many_owned(count).map_err(|_| Exhausted)?;
+        self.add([account, all]);
+        Ok(())
+    }
+
+    fn add(&mut self, [account, all]: [OwnedSemaphorePermit; 2]) {
+        match &mut self.permits {
+            None => self.permits = Some([account, all]),
+            Some([of_account, of_all]) => {
+                of_account.merge(account);
+                of_all.merge(all);
+            }
+        }
+    }
+}
+
+/// Bytes of a request's body that need no reservation.
+pub const FREE_BYTES: usize = 64 << 10;
+const REQUEST_BYTES: usize = 64 << 20;
+/// Leaves the other accounts enough for one body of the largest size.
+const REQUEST_ACCOUNT_BYTES: usize = 48 << 20;
+/// How long one body waits in all.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_S: u64 = 5;
+
+/// The memory for the bodies of requests. A body reserves as it arrives, never more than twice what has arrived, so that a
+/// client that only announces a long body holds nothing.
+pub struct RequestMemory(MemoryBudget);
+
+impl Default for RequestMemory {
+    fn default() -> Self {
+        Self(MemoryBudget::new(REQUEST_BYTES, REQUEST_ACCOUNT_BYTES))
+    }
+}
+
+impl RequestMemory {
+    #[cfg(test)]
+    pub fn reserved_bytes(&self) -> usize {
+        self.0.reserved_bytes()
+    }
+
+    /// For one body of at most `most` bytes.
+    pub fn body(&self, account: &Arc<str>, most: usize) -> GrowingBody {
+        GrowingBody {
+            reservation: self.0.reservation(account, REQUEST_PATIENCE),
+            bytes: Vec::new(),
+            covered: FREE_BYTES.min(most),
+            most,
+        }
+    }
+}
+
+/// The body of a request while it arrives.
+pub struct GrowingBody {
+    reservation: Reservation,
+    bytes: Vec<u8>,
+    covered: usize,
+    most: usize,
+}
+
+impl GrowingBody {
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The caller makes sure that `data` fits into `most` with what has arrived.
+    pub async fn add(&mut self, data: &[u8]) -> Result<(), ApiError> {
+        let needed = self.bytes.len() + data.len();
+        if needed > self.covered {
+            let covered = self.covered.saturating_mul(2).min(self.most).max(needed);
+            self.reservation.grow(covered - self.covered).await.map_err(|Exhausted| too_many_bodies())?;
+            self.covered = covered;
+            self.bytes.reserve_exact(covered - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// The whole body, which keeps its reservation until its last clone is dropped.
+    pub fn done(self) -> Bytes {
+        if self.reservation.permits.is_none() {
+            return self.bytes.into();
+        }
+        reserved_bytes(self.bytes, self.reservation)
+    }
+}
+
+/// Bytes that keep a reservation until their last clone is dropped.
+pub fn reserved_bytes<R: Send + 'static>(bytes: Vec<u8>, reservation: R) -> Bytes {
+    Bytes::from_owner(Reserved { bytes, _reservation: reservation })
+}
+
+struct Reserved<R> {
+    bytes: Vec<u8>,
+    _reservation: R,
+}
+
+impl<R> AsRef<[u8]> for Reserved<R> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn too_many_bodies() -> ApiError {
+    let message = format!(
+        "the server holds as many large request bodies as it may; try again in {RETRY_S} s, or send at most {FREE_BYTES} bytes"
+    );
+    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    async fn grown(
+        memory: &RequestMemory,
+        account: &Arc<str>,
+        bytes: usize,
+    ) -> Result<GrowingBody, ApiError> {
+        let mut growing = memory.body(account, 16 * MIB);
+        while growing.len() < bytes {
+            growing.add(&[7; FREE_BYTES][..FREE_BYTES.min(bytes - growing.len())]).await?;
+        }
+        Ok(growing)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_account_and_all_together_have_a_limit_and_small_bodies_pass() {
+        let memory = RequestMemory::default();
+        let [one, two]: [Arc<str>; 2] = ["one".into(), "two".into()];
+        let mut held = Vec::new();
+        for account in [&one, &one, &one, &two] {
+            held.push(grown(&memory, account, 16 * MIB).await.unwrap().done());
+        }
+        assert!(REQUEST_BYTES - memory.0.reserved_bytes() <= 4 * FREE_BYTES);
+        for account in [&one, &two] {
+            let began = Instant::now();
+            let refused = grown(&memory, account, 2 * MIB).await.err().unwrap();
+            assert_eq!((refused.code, refused.retry_after_s), (ErrorCode::ResourceExhausted, Some(RETRY_S)));
+            assert!(began.elapsed() >= REQUEST_PATIENCE && began.elapsed() < REQUEST_PATIENCE * 2);
+            assert_eq!(grown(&memory, account, FREE_BYTES).await.unwrap().done().len(), FREE_BYTES);
+        }
+        // A clone keeps the whole reservation, and a body that waits gets what is released.
+        let clone = held[0].clone();
+        assert_eq!(clone.len(), 16 * MIB);
+        held.remove(0);
+        assert!(grown(&memory, &one, 2 * MIB).await.is_err());
+        let (waited, ()) = tokio::join!(grown(&memory, &one, 2 * MIB), async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(clone);
+        });
+        drop((waited.unwrap(), held));
+        assert_eq!(memory.0.reserved_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_reservation_follows_the_bytes_that_arrived() {
+        let memory = RequestMemory::default();
+        let growing = grown(&memory, &"one".into(), 3 * MIB).await.unwrap();
+        let held = memory.0.reserved_bytes();
+        assert!((2 * MIB..=6 * MIB).contains(&held), "{held}");
+        assert!(growing.bytes.capacity() <= held + FREE_BYTES);
+        assert_eq!(&growing.done()[..], &vec![7; 3 * MIB][..]);
+    }
+}

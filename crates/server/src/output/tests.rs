@@ -1,0 +1,179 @@
+use axum::http::StatusCode;
+use http_body_util::BodyExt;
+use proptest::prelude::{any, prop, prop_assert_eq, proptest};
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+fn result() -> ExecutionResult {
+    ExecutionResult {
+        stdout: String::new(),
+        stderr: String::new(),
+        exit_code: Some(3),
+        duration_ms: 12,
+        signal: None,
+        stdout_truncated: true,
+        stderr_truncated: false,
+    }
+}
+
+fn captured(chunks: &[Vec<u8>], limit: usize) -> rules::Captured {
+    let mut output = CappedOutput::new(limit);
+    chunks.iter().for_each(|chunk| output.push(chunk));
+    output.finish()
+}
+
+async fn buffered(stdout: Vec<Vec<u8>>, stderr: Vec<Vec<u8>>) -> BufferedOutput {
+    BufferedOutput::new(stdout, stderr, &result(), None).await.unwrap()
+}
+
+fn expected(stdout: &rules::Captured, stderr: &rules::Captured) -> Vec<u8> {
+    let (stdout, stderr) = (stdout.clone().into_text(), stderr.clone().into_text());
+    serde_json::to_vec(&ExecutionResult { stdout, stderr, ..result() }).unwrap()
+}
+
+async fn read(content: Content) -> (Option<u64>, Vec<u8>) {
+    let response = content.into_response(Response::new(()));
+    assert_eq!(response.status(), StatusCode::OK);
+    let length = response.body().size_hint().exact();
+    let mut body = response.into_body();
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let data = frame.unwrap().into_data().unwrap();
+        assert!(data.len() <= 48 << 10, "a piece of {}", data.len());
+        all.extend_from_slice(&data);
+    }
+    (length, all)
+}
+
+/// Bytes that are often text, and often nearly.
+fn chunk() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+    prop::collection::vec(
+        proptest::prelude::prop_oneof![
+            any::<u8>(),
+            prop::sample::select("\u{1}\"\\\n\t\u{7f}aé€😀".as_bytes().to_vec()),
+        ],
+        0..60,
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_json_is_that_of_serde(out in prop::collection::vec(chunk(), 0..8), err in chunk(), limit in 0usize..300) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (out, err) = (captured(&out, limit), captured(&[err], limit));
+        let whole = expected(&out, &err);
+        let output = runtime.block_on(buffered(out.segments.clone(), err.segments.clone()));
+        prop_assert_eq!(output.length, whole.len());
+        let (length, json) = runtime.block_on(read(Content::Output(Arc::new(output))));
+        prop_assert_eq!(length, Some(whole.len() as u64));
+        prop_assert_eq!(String::from_utf8(json), String::from_utf8(whole.clone()));
+        let output = runtime.block_on(buffered(out.segments, err.segments));
+        prop_assert_eq!(runtime.block_on(read(output.into())).1, whole);
+    }
+}
+
+#[tokio::test]
+async fn large_outputs_are_encoded_in_pieces_and_survive_a_record() {
+    let memory = OutputMemory::default();
+    let account: Arc<str> = "one".into();
+    let text: Vec<u8> = "\u{1}aé€😀\n".bytes().cycle().take(3 * MIB + 1).chain([0xff, 0xe2, 0x82]).collect();
+    for limit in [16 * MIB, MIB] {
+        let (out, err) = (captured(std::slice::from_ref(&text), limit), captured(&[b"err".to_vec()], limit));
+        let whole = expected(&out, &err);
+        let content = Content::from(buffered(out.segments, err.segments).await);
+        let record = memory.to_record(&content).await.bytes;
+        assert!(record.len() < text.len() + 1000);
+        let (length, json) = read(content).await;
+        assert!(length == Some(whole.len() as u64) && json == whole);
+        let again = memory.of_record(&account, record).await.unwrap();
+        assert!(memory.reserved_bytes() > 0);
+        assert!(read(again).await.1 == whole);
+        assert_eq!(memory.reserved_bytes(), 0, "the response was read");
+    }
+    let old = br#"{"stdout":"","stderr":"","exitCode":0,"durationMs":1,"signal":null}"#.to_vec();
+    let kept = memory.of_record(&account, old.clone()).await.unwrap();
+    assert_eq!(memory.to_record(&kept).await.bytes, old);
+    for damaged in [vec![0], vec![0, 1], [&[0, 1][..], &[0xff; 8], b"x"].concat()] {
+        let content = memory.of_record(&account, damaged.clone()).await;
+        assert!(content.is_err() || damaged == [0], "{damaged:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_with_unread_responses_waits_is_refused_and_still_runs_small_commands() {
+    let memory = OutputMemory::default();
+    let [one, two]: [Arc<str>; 2] = ["one".into(), "two".into()];
+    let mut first = memory.response(&one);
+    first.start().await.unwrap();
+    first.cover(32 * MIB).await.unwrap();
+    // 36 MiB of 48 are for large outputs.
+    let mut second = memory.response(&one);
+    second.cover(4 * MIB).await.unwrap();
+    let began = tokio::time::Instant::now();
+    assert!(second.cover(5 * MIB).await.is_err());
+    assert!((5..=10).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    // The other account has 12 MiB, and small outputs have a budget of their own.
+    memory.response(&two).cover(12 * MIB).await.unwrap();
+    for account in [&one, &two] {
+        let mut small = memory.response(account);
+        small.start().await.unwrap();
+        small.cover(SMALL_BYTES).await.unwrap();
+    }
+    drop(second);
+    let mut third = memory.response(&one);
+    let (covered, ()) = tokio::join!(third.cover(8 * MIB), async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(first);
+    });
+    covered.unwrap();
+    drop(third);
+    assert_eq!((memory.reserved_bytes(), memory.large_responses.load(Ordering::Relaxed)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_are_refused_before_they_start_when_even_small_outputs_do_not_fit() {
+    let memory = OutputMemory::new(4 * MIB, 4 * MIB, 1024);
+    let account: Arc<str> = "one".into();
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        let mut small = memory.response(&account);
+        small.cover(SMALL_BYTES).await.unwrap();
+        held.push(small);
+    }
+    let refused = memory.response(&account).start().await.unwrap_err();
+    assert_eq!(
+        (refused.code, refused.details["commandStarted"].as_bool()),
+        (ErrorCode::ResourceExhausted, Some(false))
+    );
+    assert!(refused.retry_after_s.is_some());
+    held.pop();
+    memory.response(&account).start().await.unwrap();
+}
+
+#[tokio::test]
+async fn large_responses_of_other_endpoints_count_until_they_are_read() {
+    let memory = OutputMemory::default();
+    let account: Arc<str> = "one".into();
+    let response = |bytes: usize| Response::new(Body::from(vec![b'x'; bytes]));
+    let small = memory.count(&account, response(1000));
+    let large: Vec<_> = (0..36).map(|_| memory.count(&account, response(MIB))).collect();
+    assert!(large.iter().chain([&small]).all(|response| response.status() == StatusCode::OK));
+    assert_eq!(memory.reserved_bytes(), 36 * MIB);
+    let refused = memory.count(&account, response(MIB));
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    for response in large {
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), MIB);
+    }
+    assert_eq!(memory.reserved_bytes(), 0);
+}
+
+#[test]
+fn the_budget_always_holds_one_command_of_the_largest_output() {
+    for most in [1024, 16 << 20, 1 << 30] {
+        let memory = OutputMemory::new(1, 1, most);
+        let mut one = memory.response(&"one".into());
+        one.try_cover(2 * most).unwrap();
+    }
+}
