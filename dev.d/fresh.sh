@@ -20,7 +20,8 @@ cmd_fresh() {
   fresh_root "$suite" "$root"
   fresh_network "$suite" "$root"
   # A process that ends the namespace ends everything in it, whatever ./dev left running.
-  ip netns exec "$(fresh_name "$suite")" unshare --mount --pid --fork --kill-child --propagation private \
+  # Not `ip netns exec`, which hides /sys/fs/cgroup below a new /sys.
+  nsenter --net="/run/netns/$(fresh_name "$suite")" unshare --mount --pid --fork --kill-child --propagation private \
     bash "$ROOT/dev.d/fresh-inside.sh" "$root" "$(rustc --print sysroot)" "$@" || status=$?
   fresh_clean "$suite" "$root"
   [ "$status" -eq 0 ] || die "fresh: $suite failed"
