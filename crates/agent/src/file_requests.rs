@@ -32,7 +32,7 @@ impl Agent {
             }
             // Its pipes are closed, so it ends; the reaper collects it as an orphan.
             Err(errno) => {
-                self.refuse(op, RefusalKind::Failed, &format!("cannot watch a file operation: {errno}"))
+                self.refuse(op, RefusalKind::Failed, &format!("cannot watch a file operation: {errno}"));
             }
         }
     }

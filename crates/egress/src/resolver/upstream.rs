@@ -166,7 +166,7 @@ impl System {
             Ok(_) => {}
             // The file is being written, or is gone: the known servers may still answer.
             Err(error) => {
-                tracing::warn!(%error, "cannot read the host's resolv.conf; using the last known servers")
+                tracing::warn!(%error, "cannot read the host's resolv.conf; using the last known servers");
             }
         }
     }

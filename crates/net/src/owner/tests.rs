@@ -26,7 +26,10 @@ async fn requests_run_in_the_order_in_which_they_were_queued() {
     let owner = list();
     for number in 0..500 {
         // Queued without waiting for the one before.
-        let (request, _) = request("append", move |list: &mut List| Ok(list.entries.push(number)));
+        let (request, _) = request("append", move |list: &mut List| {
+            list.entries.push(number);
+            Ok(())
+        });
         owner.send(request).await.unwrap();
     }
     let entries = owner.call("read", |list| Ok(list.entries.clone())).await.unwrap();
@@ -85,7 +88,13 @@ async fn a_panic_fails_its_own_request_and_the_thread_goes_on() {
 #[tokio::test]
 async fn the_end_of_the_thread_is_an_error_for_every_later_request() {
     let owner = list();
-    owner.call("prepare", |list| Ok(list.repair_fails = true)).await.unwrap();
+    owner
+        .call("prepare", |list| {
+            list.repair_fails = true;
+            Ok(())
+        })
+        .await
+        .unwrap();
     owner.call::<()>("divide", |_| panic!("a test wants it so")).await.unwrap_err();
     let since = Instant::now();
     loop {
@@ -109,7 +118,8 @@ async fn a_request_whose_caller_gave_up_is_undone_or_not_started() {
             let work = move |list: &mut List| {
                 let _ = begun.send(());
                 let _ = wait.recv();
-                Ok(list.entries.push(1))
+                list.entries.push(1);
+                Ok(())
             };
             owner.call_or_undo("append", work, move |_| *undone.lock().unwrap() += 1).await
         }
@@ -117,7 +127,18 @@ async fn a_request_whose_caller_gave_up_is_undone_or_not_started() {
     has_begun.await.unwrap();
     let queued = tokio::spawn({
         let owner = Arc::clone(&owner);
-        async move { owner.call_or_undo("append", |list| Ok(list.entries.push(2)), |_| {}).await }
+        async move {
+            owner
+                .call_or_undo(
+                    "append",
+                    |list| {
+                        list.entries.push(2);
+                        Ok(())
+                    },
+                    |_| {},
+                )
+                .await
+        }
     });
     let since = Instant::now();
     while owner.requests.capacity() == QUEUE_MAX {
