@@ -67,7 +67,7 @@ pub use ports::{
 };
 pub use position::{BadOutputPosition, OutputPosition};
 pub use rates::{
-    Charge, Endpoint, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
+    Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,
 };
 pub use request_id::{made_request_id, well_formed_request_id};

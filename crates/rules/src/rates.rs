@@ -47,20 +47,6 @@ impl Default for Rates {
     }
 }
 
-/// What a path is for, as far as limits and scopes care.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// The list of sandboxes, where a POST creates one.
-    Sandboxes,
-    /// Where a POST runs a command.
-    Execute,
-    /// A command that runs: who changes it, or talks with it, executes.
-    Execution,
-    /// Where a GET talks with a command.
-    Attach,
-    Other,
-}
-
 /// What a request counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Charge {
@@ -79,13 +65,10 @@ pub enum KeyCharge {
 }
 
 impl Charge {
-    /// `method` as HTTP writes it. HEAD is a GET whose body is not sent.
-    pub fn of(method: &str, endpoint: Endpoint) -> Self {
-        match (method, endpoint) {
-            (_, Endpoint::Attach) => Self::Key(KeyCharge::Write),
-            ("GET" | "HEAD", _) => Self::Key(KeyCharge::Read),
-            ("POST", Endpoint::Sandboxes) => Self::Key(KeyCharge::Create),
-            ("POST", Endpoint::Execute) => Self::Sandbox,
+    /// For a request that names no endpoint. `method` as HTTP writes it.
+    pub fn without_endpoint(method: &str) -> Self {
+        match method {
+            "GET" | "HEAD" => Self::Key(KeyCharge::Read),
             _ => Self::Key(KeyCharge::Write),
         }
     }

@@ -3,69 +3,44 @@
 //! One function rather than a stack of layers: each would cost every request a clone and an allocation. In this order:
 //!
 //! ```text
-//! request id -> key (401) -> scope (403) -> limits (429) -> the router, a panic in it caught (500)
+//! table of endpoints -> request id -> key (401) -> scope (403) -> limits (429) -> the handler, a panic in it caught (500)
 //!            <- log line, metrics <- X-Request-Id, rate headers, content type, the body of section 7 <-
 //! ```
 //!
-//! `routes` puts it before its router and brings the table of rules; `commands::serve` runs [`tend`] beside it and gives
+//! `routes` brings the table of endpoints; `commands::serve` runs [`tend`] beside it and gives
 //! [`Unrouted`] to the listeners. Whatever fails in a handler, what leaves here is a complete answer.
 
 mod admission;
 mod envelope;
 mod record;
-mod request_id;
 mod tend;
 mod unrouted;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use axum::Router;
+use api::ErrorCode;
 use axum::extract::Request;
-use axum::http::Method;
+use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use listen::{Answer, Application};
-use rules::{Charge, Scope};
-use tower::Service as _;
 
+use crate::endpoint::{Authorized, Matched, Table};
 use crate::error::ApiError;
+use crate::request_id::RequestId;
 use crate::service::Service;
 use admission::admit;
 use record::Record;
 
-pub use request_id::RequestId;
 pub use tend::tend;
 pub use unrouted::Unrouted;
 
-/// What is known of a request by its method and path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    /// The path's template, for the log and the metrics.
-    pub route: &'static str,
-    pub access: Access,
-}
-
-/// What a request needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// No key; it counts against nothing.
-    Open,
-    Key {
-        scope: Scope,
-        charge: Charge,
-    },
-}
-
-/// The rule for a method and a path; none where there is no such route, or no such method on it.
-pub type FindRule = fn(&Method, &str) -> Option<Rule>;
-
-/// A router with everything in front of it. Clones are the same.
+/// The declared endpoints with everything in front of them. Clones are the same.
 #[derive(Clone)]
 pub struct Guarded {
-    pub router: Router,
+    pub table: Arc<Table>,
     pub service: Arc<Service>,
-    pub find: FindRule,
 }
 
 impl Application for Guarded {
@@ -75,9 +50,10 @@ impl Application for Guarded {
 }
 
 impl Guarded {
-    pub async fn pass(self, mut request: Request) -> Response {
-        let Self { mut router, service, find } = self;
-        let rule = find(request.method(), request.uri().path());
+    pub async fn pass(self, request: Request) -> Response {
+        let Self { table, service } = self;
+        let matched = table.find(request.method(), request.uri().path());
+        let rule = matched.rule();
         let head_only = request.method() == Method::HEAD;
         let id = RequestId::of(request.headers());
         let mut admitted = admit(&service, rule, &request);
@@ -92,20 +68,15 @@ impl Guarded {
         }
         // Dropped without an answer it says that the client went away.
         let mut record = Record::begin(&service, &id, rule, &request);
+        record.caller.clone_from(&admitted.caller);
         let mut response = match admitted.refusal {
-            Some(error) => {
-                record.caller = admitted.caller;
-                error.into_response()
-            }
+            Some(error) => error.into_response(),
             None => {
-                request.extensions_mut().insert(id.clone());
-                if let Some(caller) = admitted.caller {
-                    record.caller = Some(caller.clone());
-                    request.extensions_mut().insert(caller);
-                }
-                let answering = async move { router.call(request).await };
+                let (service, request_id) = (Arc::clone(&service), id.clone());
+                let caller = admitted.caller;
+                let answering = respond(matched, Authorized { service, caller, request_id, request });
                 match AssertUnwindSafe(answering).catch_unwind().await {
-                    Ok(Ok(response)) => response,
+                    Ok(response) => response,
                     Err(panic) => panicked(&*panic).into_response(),
                 }
             }
@@ -120,6 +91,35 @@ impl Guarded {
         record.answered(response.status(), told);
         response
     }
+}
+
+async fn respond(matched: Matched<'_>, authorized: Authorized) -> Response {
+    match matched {
+        Matched::Endpoint(endpoint) => {
+            let response = endpoint.call(authorized).await;
+            #[cfg(test)]
+            tests::assert_documented(endpoint, &response);
+            response
+        }
+        Matched::OtherMethod(resource) => {
+            let mut response = wrong_method(&authorized.request).into_response();
+            response.headers_mut().insert(header::ALLOW, resource.allow.clone());
+            response
+        }
+        Matched::Nothing => nothing_here(&authorized.request).into_response(),
+    }
+}
+
+fn nothing_here(request: &Request) -> ApiError {
+    let message =
+        format!("there is nothing at {}; see /docs for what there is", rules::shown(request.uri().path()));
+    ApiError::new(ErrorCode::NotFound, message)
+}
+
+fn wrong_method(request: &Request) -> ApiError {
+    let (path, method) = (rules::shown(request.uri().path()), rules::shown(request.method().as_str()));
+    let message = format!("{path} does not take the method {method}; the header Allow names those it takes");
+    ApiError::new(ErrorCode::MethodNotAllowed, message)
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> ApiError {

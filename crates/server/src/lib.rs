@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod config;
 mod doctor;
+mod endpoint;
 mod error;
 mod explain;
 mod first_key;
@@ -26,6 +27,7 @@ mod ports;
 mod progress;
 mod proxies;
 mod relay;
+mod request_id;
 mod routes;
 mod service;
 #[cfg(any(test, feature = "testing"))]

@@ -1,119 +1,245 @@
-//! Completes the document of the interface: what holds for every operation is said here once, and not at each handler.
+//! The OpenAPI document, made from the declared endpoints.
 //!
-//! Called by `routes`, which brings what the handlers say of themselves. Errors, headers and keys are added to it. Cannot fail:
-//! the document is made of our own constants, and tests read it.
+//! What holds for every operation (general errors, headers, keys) is added here and not declared at each endpoint.
 
-use rules::Scope;
+use std::collections::BTreeMap;
+
+use api::{
+    DetachedBody, Done, ErrorBody, ErrorCode, ErrorObject, EventBody, EventKinds, ExecuteBody, RuntimeEvent,
+};
+use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::endpoint::{Access, DocumentedError, Endpoint, Operation, Tag};
 
 const SECURITY_SCHEME: &str = "apiKey";
-
-/// What an operation needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    Nothing,
-    Scope(Scope),
-}
+const DESCRIPTION: &str = "Isolated Linux sandboxes on your own machines: create one, run commands in it, pause \
+ it, resume it, terminate it.\n\nEvery response has the header `X-Request-Id` and \
+ three headers about the rate limit with the least room. Every error has a body of \
+ the schema `ErrorBody`.";
 
 /// Errors of every operation.
-const ANY: [(&str, &str); 4] = [
-    ("400", "The request cannot be read: `INVALID_REQUEST`."),
-    ("431", "The headers are too large or too many: `INVALID_REQUEST`."),
-    ("500", "An unexpected fault of the server: `INTERNAL_ERROR`."),
-    ("503", "No capacity at the moment: `RESOURCE_EXHAUSTED`. `Retry-After` says when to try again."),
+const GENERAL: [DocumentedError; 4] = [
+    DocumentedError::of(ErrorCode::InvalidRequest, "The request cannot be read"),
+    DocumentedError::of(ErrorCode::InvalidRequest, "The headers are too large or too many")
+        .with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+    DocumentedError::of(ErrorCode::InternalError, "An unexpected error of the server"),
+    DocumentedError::of(ErrorCode::ResourceExhausted, "The server has no capacity at the moment"),
 ];
 
 /// The error of every operation with a body.
-const TOO_SLOW: &str = "The body came too slowly: `INVALID_REQUEST`.";
+const TOO_SLOW: DocumentedError =
+    DocumentedError::of(ErrorCode::InvalidRequest, "The body arrived too slowly")
+        .with_status(StatusCode::REQUEST_TIMEOUT);
 
 /// Errors of every operation that needs a key.
-const KEYED: [(&str, &str); 3] = [
-    ("401", "The API key is missing or not valid: `UNAUTHORIZED`."),
-    ("403", "The key lacks the scope for this: `FORBIDDEN`."),
-    ("429", "A limit is reached: `RATE_LIMITED`. `Retry-After` says when to try again."),
+const KEYED: [DocumentedError; 3] = [
+    DocumentedError::of(ErrorCode::Unauthorized, "The API key is missing or invalid"),
+    DocumentedError::of(ErrorCode::Forbidden, "The key lacks the required scope"),
+    DocumentedError::of(ErrorCode::RateLimited, "A rate limit is reached"),
 ];
 
-/// The document as text, with a line's end. `needs` tells of a method and a path what they need.
-pub fn complete(interface: utoipa::openapi::OpenApi, needs: fn(&str, &str) -> Needs) -> String {
-    let mut document = serde_json::to_value(interface).unwrap_or_default();
-    document["security"] = json!([{ SECURITY_SCHEME: [] }]);
-    document["components"]["securitySchemes"] = json!({ SECURITY_SCHEME: {
-        "type": "http", "scheme": "bearer", "description": "A key of `sandboxd key create`: `Authorization: Bearer sbk_...`."
-    } });
-    document["components"]["headers"] = headers();
-    if let Some(paths) = document["paths"].as_object_mut() {
-        for (path, operations) in paths {
-            for (method, operation) in operations.as_object_mut().into_iter().flatten() {
-                complete_operation(operation, needs(&method.to_ascii_uppercase(), path));
-            }
+/// The document as text, with a line feed at its end.
+pub fn document(endpoints: &[Endpoint]) -> String {
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    let mut components = general_components();
+    for endpoint in endpoints {
+        let Some(operation) = &endpoint.operation else { continue };
+        let contents = operation.responses.iter().flat_map(|response| &response.contents);
+        for content in contents.chain(operation.body.as_ref().map(|body| &body.content)) {
+            (content.components)(&mut components);
         }
+        let method = endpoint.method.as_str().to_ascii_lowercase();
+        paths.entry(endpoint.path).or_default().insert(method, describe(operation, endpoint.access));
     }
+    let schemas: BTreeMap<String, RefOr<Schema>> = components.into_iter().collect();
+    let tags: Vec<Value> =
+        Tag::ALL.iter().map(|(tag, text)| json!({ "name": tag.name(), "description": text })).collect();
+    let document = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "sandboxd",
+            "version": "1",
+            "description": DESCRIPTION,
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "headers": headers(),
+            "securitySchemes": { SECURITY_SCHEME: {
+                "type": "http", "scheme": "bearer", "description": "A key of `sandboxd key create`: `Authorization: Bearer sbk_...`."
+            } },
+        },
+        "tags": tags,
+        "security": [{ SECURITY_SCHEME: [] }],
+    });
     format!("{document:#}\n")
 }
 
-fn complete_operation(operation: &mut Value, needs: Needs) {
-    let mut general = ANY.to_vec();
-    match needs {
-        Needs::Nothing => operation["security"] = json!([]),
-        Needs::Scope(scope) => {
-            operation["x-scope"] = json!(scope.as_str());
-            general.extend(KEYED);
-        }
-    }
-    if !operation["requestBody"].is_null() {
-        general.push(("408", TOO_SLOW));
-    }
-    let Some(responses) = operation["responses"].as_object_mut() else { return };
-    for (status, description) in general {
-        responses.entry(status).or_insert_with(|| json!({ "description": description }));
-    }
-    for (status, response) in responses {
-        complete_response(status, response);
-    }
+/// Schemas that no response refers to: those of errors, of streamed events and of parameters.
+fn general_components() -> Vec<(String, RefOr<Schema>)> {
+    let mut components = Vec::new();
+    let mut add = |name: &str, schema| components.push((name.to_owned(), schema));
+    add(&ErrorBody::name(), ErrorBody::schema());
+    add(&ErrorObject::name(), ErrorObject::schema());
+    add(&ErrorCode::name(), ErrorCode::schema());
+    add(&Done::name(), Done::schema());
+    add(&ExecuteBody::name(), ExecuteBody::schema());
+    add(&DetachedBody::name(), DetachedBody::schema());
+    add(&RuntimeEvent::name(), RuntimeEvent::schema());
+    add(&EventBody::name(), EventBody::schema());
+    add(&EventKinds::name(), EventKinds::schema());
+    add(&api::SandboxId::name(), api::SandboxId::schema());
+    add(&api::ExecutionId::name(), api::ExecutionId::schema());
+    components
 }
 
-fn complete_response(status: &str, response: &mut Value) {
-    if status.starts_with(['4', '5']) {
-        response["content"] =
-            json!({ "application/json": { "schema": { "$ref": "#/components/schemas/ErrorBody" } } });
+fn describe(operation: &Operation, access: Access) -> Value {
+    let mut described = json!({
+        "operationId": operation.id,
+        "tags": [operation.tag.name()],
+        "summary": operation.summary,
+    });
+    if !operation.description.is_empty() {
+        described["description"] = json!(operation.description);
     }
-    let mut names = vec!["X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
-    if matches!(status, "429" | "503") {
-        names.push("Retry-After");
+    if !operation.parameters.is_empty() {
+        described["parameters"] = operation.parameters.iter().map(|parameter| parameter.document()).collect();
     }
-    if response["headers"].is_null() {
-        response["headers"] = Value::Object(Map::new());
+    if let Some(body) = &operation.body {
+        described["requestBody"] = json!({
+            "description": body.description,
+            "content": { body.content.media_type: body.content.document() },
+        });
+        if body.required {
+            described["requestBody"]["required"] = json!(true);
+        }
     }
-    for name in names {
-        response["headers"][name] = json!({ "$ref": format!("#/components/headers/{name}") });
+    match access {
+        Access::Open => described["security"] = json!([]),
+        Access::Key { scope, .. } => described["x-scope"] = json!(scope.as_str()),
     }
+    described["responses"] = responses(operation, access);
+    described
+}
+
+fn responses(operation: &Operation, access: Access) -> Value {
+    let mut responses = Map::new();
+    for response in &operation.responses {
+        let contents = response.contents.iter();
+        let content: Map<String, Value> =
+            contents.map(|content| (content.media_type.to_owned(), content.document())).collect();
+        let mut described = json!({ "description": response.description });
+        if !content.is_empty() {
+            described["content"] = content.into();
+        }
+        for (name, description) in &response.headers {
+            described["headers"][name] =
+                json!({ "description": description, "schema": { "type": "string" } });
+        }
+        responses.insert(response.status.as_u16().to_string(), described);
+    }
+    for (status, description) in errors(operation, access) {
+        let schema = json!({ "$ref": "#/components/schemas/ErrorBody" });
+        let described =
+            json!({ "description": description, "content": { "application/json": { "schema": schema } } });
+        responses.insert(status.to_string(), described);
+    }
+    for (status, response) in &mut responses {
+        for name in ["X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"] {
+            response["headers"][name] = json!({ "$ref": format!("#/components/headers/{name}") });
+        }
+        if matches!(status.as_str(), "429" | "503") {
+            response["headers"]["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
+        }
+    }
+    responses.into()
+}
+
+/// The endpoint's own errors and the general ones. A general error gives way to one of the same status and code that the endpoint
+/// declares.
+fn all_errors(operation: &Operation, access: Access) -> Vec<DocumentedError> {
+    let mut all = operation.errors.clone();
+    let mut general = GENERAL.to_vec();
+    if access != Access::Open {
+        general.extend(KEYED);
+    }
+    if operation.body.is_some() {
+        general.push(TOO_SLOW);
+    }
+    for error in general {
+        if !all.iter().any(|own| own.status() == error.status() && own.code == error.code) {
+            all.push(error);
+        }
+    }
+    all
+}
+
+/// A sentence for each error, by status.
+fn errors(operation: &Operation, access: Access) -> BTreeMap<u16, String> {
+    let mut sentences: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for error in all_errors(operation, access) {
+        let said = sentences.entry(error.status()).or_default();
+        said.push(format!("{}: `{}`.", error.when, error.code));
+    }
+    if let Some(size) = operation.body.as_ref().and_then(|body| body.most).map(size) {
+        let said = sentences.entry(StatusCode::PAYLOAD_TOO_LARGE.as_u16()).or_default();
+        said.push(format!("The body is larger than {size}: `INVALID_REQUEST`."));
+    }
+    for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
+        if let Some(said) = sentences.get_mut(&status.as_u16()) {
+            said.push("`Retry-After` tells when to try again.".to_owned());
+        }
+    }
+    sentences.into_iter().map(|(status, said)| (status, said.join(" "))).collect()
+}
+
+/// Whether the document says that the endpoint may answer with this error.
+#[cfg(test)]
+pub fn documents(endpoint: &Endpoint, status: StatusCode, code: ErrorCode) -> bool {
+    let Some(operation) = &endpoint.operation else { return true };
+    let is_bounded = operation.body.as_ref().is_some_and(|body| body.most.is_some());
+    let too_large =
+        is_bounded && status == StatusCode::PAYLOAD_TOO_LARGE && code == ErrorCode::InvalidRequest;
+    let errors = all_errors(operation, endpoint.access);
+    too_large || errors.iter().any(|error| error.status() == status.as_u16() && error.code == code)
+}
+
+fn size(bytes: usize) -> String {
+    const MIB: usize = 1 << 20;
+    if bytes >= MIB { format!("{} MiB", bytes / MIB) } else { format!("{} KiB", bytes >> 10) }
 }
 
 fn headers() -> Value {
     let integer = json!({ "type": "integer", "minimum": 0 });
     json!({
         "X-Request-Id": {
-            "description": "Names this request: your own `X-Request-Id` if it was well-formed, else one of ours.",
+            "description": "Identifies the request: the `X-Request-Id` that the client sent if it was \
+             well-formed, otherwise a generated one.",
             "required": true,
             "schema": { "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$" },
         },
         "X-RateLimit-Limit": {
-            "description": "How many requests any 60 seconds may have, by the limit that is nearest to its end among those this request counted against.",
+            "description": "Requests allowed in any 60 seconds, by the limit with the least room among those \
+             that apply.",
             "required": true,
             "schema": integer,
         },
         "X-RateLimit-Remaining": {
-            "description": "How many more there may be now.",
+            "description": "Requests that the limit allows now.",
             "required": true,
             "schema": integer,
         },
         "X-RateLimit-Reset": {
-            "description": "When there will be more, in Unix seconds.",
+            "description": "When the limit allows more requests, in Unix seconds.",
             "required": true,
             "schema": integer,
         },
         "Retry-After": {
-            "description": "Seconds to wait before another try.",
+            "description": "Seconds to wait before the next attempt.",
             "required": true,
             "schema": { "type": "integer", "minimum": 1 },
         },

@@ -37,8 +37,9 @@ use listen::{Answer, Application, Pace};
 use rules::HostOf;
 
 use crate::error::{ApiError, crowded, nobody, of_entry};
-use crate::layers::{Guarded, RequestId};
+use crate::layers::Guarded;
 use crate::ports::PortsFull;
+use crate::request_id::RequestId;
 use crate::service::Service;
 use access::Access;
 use heads::Forwarded;

@@ -23,67 +23,47 @@ mod ports;
 mod post_events;
 mod read;
 mod resume;
-mod rule;
 mod stream;
 mod terminate;
 mod view;
 
 use std::sync::Arc;
 
-use api::ErrorCode;
-use axum::Router;
-use axum::http::{Method, Uri};
-use axum::routing::{get, post};
-
-use crate::error::ApiError;
+use crate::endpoint::{Conflict, Endpoint, Table};
 use crate::layers::Guarded;
 use crate::service::Service;
 
 pub use openapi::document;
-pub use rule::rule;
 
-/// The whole service.
-pub fn guarded(service: Arc<Service>) -> Guarded {
-    Guarded { router: endpoints(Arc::clone(&service)), service, find: rule }
+/// The whole service. Fails if two endpoints contradict each other.
+pub fn guarded(service: Arc<Service>) -> Result<Guarded, Conflict> {
+    Ok(Guarded { table: Arc::new(Table::new(endpoints())?), service })
 }
 
-/// What is served, without what every request passes on its way.
-fn endpoints(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/v1/health", get(health::health))
-        .route("/v1/openapi.json", get(openapi::openapi))
-        .route("/v1/sandboxes", get(list::list).post(create::create))
-        .route("/v1/sandboxes/{id}", get(get::get).delete(terminate::terminate))
-        .route("/v1/sandboxes/{id}/pause", post(pause::pause))
-        .route("/v1/sandboxes/{id}/resume", post(resume::resume))
-        .route("/v1/sandboxes/{id}/network", get(network::get).patch(network::change))
-        .route("/v1/sandboxes/{id}/execute", post(execute::execute))
-        .merge(executions::routes())
-        .merge(files::routes())
-        .merge(ports::routes())
-        .route("/v1/sandboxes/{id}/events", get(events::of_sandbox).post(post_events::post))
-        .route("/v1/events", get(events::of_account))
-        .route("/v1/images", get(images::list))
-        .route("/docs", get(docs::page))
-        .route("/docs/", get(docs::page))
-        .route("/docs/docs.css", get(docs::style))
-        .route("/docs/docs.js", get(docs::script))
-        .route("/docs/openapi.json", get(docs::openapi))
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(service)
-}
-
-async fn nothing_here(uri: Uri) -> ApiError {
-    let message = format!("there is nothing at {}; see /docs for what there is", rules::shown(uri.path()));
-    ApiError::new(ErrorCode::NotFound, message)
-}
-
-/// The router adds `Allow`.
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let (path, method) = (rules::shown(uri.path()), rules::shown(method.as_str()));
-    let message = format!("{path} does not take the method {method}; the header Allow names those it takes");
-    ApiError::new(ErrorCode::MethodNotAllowed, message)
+/// Every endpoint. Router, authorization, rate limits, metric labels and the OpenAPI document are made from this list.
+pub fn endpoints() -> Vec<Endpoint> {
+    let mut endpoints = vec![
+        health::endpoint(),
+        openapi::endpoint(),
+        list::endpoint(),
+        create::endpoint(),
+        get::endpoint(),
+        terminate::endpoint(),
+        pause::endpoint(),
+        resume::endpoint(),
+        network::get_endpoint(),
+        network::change_endpoint(),
+        execute::endpoint(),
+        events::of_sandbox_endpoint(),
+        post_events::endpoint(),
+        events::of_account_endpoint(),
+        images::endpoint(),
+    ];
+    endpoints.extend(executions::endpoints());
+    endpoints.extend(files::endpoints());
+    endpoints.extend(ports::endpoints());
+    endpoints.extend(docs::endpoints());
+    endpoints
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use driver::fake::FakeDriver;
 use engine::{Clock, Engine, EngineSettings, Template};
 use image::{Catalogue, Images};
 use listen::{Limits, Listener, Server};
-use rules::{Capacity, KeyText, Rates, TimeMs};
+use rules::{Capacity, KeyText, Rates, Scope, TimeMs};
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,11 @@ pub struct Settings {
     pub max_output_bytes: usize,
 }
 
-/// The service without its sockets. Keys `key(1)` and `key(2)` belong to the accounts `one` and `two` and may do everything.
+/// Keys of account `one` that have one scope each.
+pub const SCOPED: [(u8, Scope); 3] = [(3, Scope::Read), (4, Scope::Execute), (5, Scope::Write)];
+
+/// The service without its sockets. Keys `key(1)` and `key(2)` belong to the accounts `one` and `two` and have all scopes but `admin`;
+/// the keys of [`SCOPED`] have one.
 pub struct Harness {
     pub driver: FakeDriver,
     pub service: Arc<Service>,
@@ -60,8 +64,12 @@ pub fn key(n: u8) -> KeyText {
 impl Harness {
     pub async fn new(settings: Settings) -> Result<Self> {
         let (store, driver) = (MemoryStore::new(), FakeDriver::new());
-        put_key(&store, 1, "one").await?;
-        put_key(&store, 2, "two").await?;
+        for (n, account) in [(1, "one"), (2, "two")] {
+            put_key(&store, n, account, "read,execute,write").await?;
+        }
+        for (n, scope) in SCOPED {
+            put_key(&store, n, "one", scope.as_str()).await?;
+        }
         let dir = tempfile::tempdir()?;
         let registry = std::net::TcpListener::bind("127.0.0.1:0")?;
         let images = images(&settings, &dir, registry.local_addr()?).await?;
@@ -106,7 +114,7 @@ impl Harness {
             pull_patience: Duration::from_millis(200),
             stopping: CancellationToken::new(),
         });
-        let guarded = routes::guarded(Arc::clone(&service));
+        let guarded = routes::guarded(Arc::clone(&service))?;
         Ok(Self { driver, service, guarded, dir, registry })
     }
 
@@ -119,12 +127,12 @@ fn template(name: &str) -> Template {
     Template { name: name.to_owned(), digest: "sha256:1".to_owned(), layers: vec![], env: vec![] }
 }
 
-async fn put_key(store: &MemoryStore, n: u8, account: &str) -> Result<()> {
+async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) -> Result<()> {
     let record = KeyRecord {
         id: format!("key_{n}"),
         hash: hash_of(&key(n)),
         account: account.to_owned(),
-        scopes: "read,execute,write".to_owned(),
+        scopes: scopes.to_owned(),
         name: None,
         prefix_hint: key(n).hint().to_owned(),
         created_at: TimeMs(1),

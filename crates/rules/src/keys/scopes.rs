@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::rates::Endpoint;
-
 /// One thing a key may do. `admin` is all of it, and what only an administrator may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
@@ -26,16 +24,6 @@ impl Scope {
             Self::Execute => "execute",
             Self::Write => "write",
             Self::Admin => "admin",
-        }
-    }
-
-    /// What a request needs. `method` as HTTP writes it.
-    pub fn needed(method: &str, endpoint: Endpoint) -> Self {
-        match (method, endpoint) {
-            (_, Endpoint::Attach) => Self::Execute,
-            ("GET" | "HEAD", _) => Self::Read,
-            ("POST", Endpoint::Execute) | (_, Endpoint::Execution) => Self::Execute,
-            _ => Self::Write,
         }
     }
 

@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rates::Endpoint;
 
 #[test]
 fn a_key_is_its_prefix_its_secret_and_its_checksum() {
@@ -117,21 +116,4 @@ fn a_scope_allows_itself_and_admin_allows_all() {
     let two: Scopes = "read,execute".parse().unwrap();
     assert!(two.allows(Scope::Read) && two.allows(Scope::Execute));
     assert!(!two.allows(Scope::Write) && !two.allows(Scope::Admin));
-}
-
-#[test]
-fn a_request_needs_the_scope_of_what_it_does() {
-    use Endpoint::{Execute, Other, Sandboxes};
-    for (method, endpoint, needed) in [
-        ("GET", Sandboxes, Scope::Read),
-        ("HEAD", Other, Scope::Read),
-        ("GET", Execute, Scope::Read),
-        ("POST", Sandboxes, Scope::Write),
-        ("POST", Execute, Scope::Execute),
-        ("POST", Other, Scope::Write),
-        ("DELETE", Other, Scope::Write),
-        ("PUT", Execute, Scope::Write),
-    ] {
-        assert_eq!(Scope::needed(method, endpoint), needed, "{method} {endpoint:?}");
-    }
 }

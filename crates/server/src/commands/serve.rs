@@ -67,7 +67,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     let service = parts::service(config, opened.engine, opened.store, images, doors.port()).await?;
     let served = CancellationToken::new();
     let tending = layers::tend(Arc::clone(&service), served.clone());
-    let open = doors.open(config, &service, GRACE);
+    let open = doors.open(config, &service, GRACE)?;
     let welcome = Welcome {
         url: open.url(),
         certificate: open.certificate(),

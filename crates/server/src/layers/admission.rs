@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use api::{ErrorCode, SandboxId};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
-use rules::{Charge, Endpoint};
+use rules::Charge;
 
-use super::{Access, Rule};
+use crate::endpoint::{Access, Rule};
 use crate::error::ApiError;
 use crate::keyring::{Caller, Keyring};
 use crate::limiter::Shown;
@@ -47,10 +47,10 @@ pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitt
             return uncounted(None, Some(ApiError::new(ErrorCode::Unauthorized, message)));
         }
     };
-    // What is at no route is for the router to say, to those who have a key; it counts as any other request of its method.
+    // A request without an endpoint is answered 404 or 405, to callers with a key only. It counts as a read or a write by its method.
     let (scope, charge) = match rule {
         Some(Rule { access: Access::Key { scope, charge }, .. }) => (Some(scope), charge),
-        _ => (None, Charge::of(request.method().as_str(), Endpoint::Other)),
+        _ => (None, Charge::without_endpoint(request.method().as_str())),
     };
     let sandbox = sandbox_in(request.uri().path());
     if let Some(scope) = scope.filter(|scope| !caller.scopes.allows(*scope)) {
@@ -64,7 +64,7 @@ pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitt
     match service.limiter.count(&caller, charge, sandbox.as_deref()) {
         Ok(shown) => {
             if rule.is_none() {
-                // The router will refuse it.
+                // It is refused after this, as 404 or 405.
                 touch(service, &caller, request.method(), sandbox.as_deref());
             }
             Admitted { caller: Some(caller), shown, refusal: None }

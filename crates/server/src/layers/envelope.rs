@@ -8,9 +8,9 @@ use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 
-use super::request_id::{self, RequestId};
 use crate::error::ApiError;
 use crate::limiter::Shown;
+use crate::request_id::{self, RequestId};
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");

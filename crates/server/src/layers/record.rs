@@ -14,8 +14,9 @@ use listen::PeerAddr;
 
 use super::admission::sandbox_in;
 use super::envelope::Told;
-use super::{RequestId, Rule};
+use crate::endpoint::Rule;
 use crate::keyring::Caller;
+use crate::request_id::RequestId;
 use crate::service::Service;
 
 /// Stands for an answer in log and metrics when nobody was there any more to get one.

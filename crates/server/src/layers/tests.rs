@@ -4,30 +4,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Extension;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use axum::response::Html;
-use axum::routing::{get, post};
 use driver::fake::FakeDriver;
 use engine::{Clock, Engine, EngineSettings};
 use http_body_util::BodyExt;
 use image::{Catalogue, Images};
 use listen::{Answers, Fault};
-use rules::{Capacity, KeyCharge, KeyText, Rates, TimeMs};
+use rules::{Capacity, KeyText, Rates, TimeMs};
 use serde_json::Value;
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::keyring::{Caller, Keyring, hash_of};
+use crate::endpoint::{CREATE, Call, EXECUTE, Endpoint, Open, READ, WRITE};
+use crate::keyring::{Keyring, hash_of};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::once::Once;
 use crate::output::OutputMemory;
 
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
-const EXECUTE: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
+const RUN: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
 
 struct World {
     store: MemoryStore,
@@ -71,7 +70,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let service = Arc::new(service(&store, rates, dir.path()).await);
         let ran = Arc::new(AtomicUsize::new(0));
-        let guarded = Guarded { router: handlers(&ran), service: Arc::clone(&service), find: rule };
+        let guarded = Guarded { table: Arc::new(table(&ran)), service: Arc::clone(&service) };
         Self { store, service, guarded, ran, _dir: dir }
     }
 
@@ -132,53 +131,53 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
     }
 }
 
-fn handlers(ran: &Arc<AtomicUsize>) -> Router {
-    let ran = Arc::clone(ran);
-    let count = move || async move {
-        ran.fetch_add(1, Ordering::SeqCst);
-        ([(header::CONTENT_TYPE, "application/json")], "{}")
+/// Every error that a test meets is one that its endpoint declares.
+pub fn assert_documented(endpoint: &Endpoint, response: &Response<Body>) {
+    let Some(error) = response.extensions().get::<ApiError>() else { return };
+    let is_documented = crate::openapi::documents(endpoint, response.status(), error.code);
+    assert!(is_documented, "{} {} does not declare {}", endpoint.method, endpoint.path, error.code);
+}
+
+/// Small endpoints: each answers in one way.
+fn table(ran: &Arc<AtomicUsize>) -> Table {
+    let counted = || {
+        let ran = Arc::clone(ran);
+        move |_| {
+            ran.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Ok(([(header::CONTENT_TYPE, "application/json")], "{}").into_response()))
+        }
     };
-    let refuse =
-        || async { ApiError::new(api::ErrorCode::SandboxNotFound, "gone").with_detail("sandboxId", "sb_x") };
-    let who = |Extension(caller): Extension<Caller>, Extension(id): Extension<RequestId>| async move {
-        format!("{} {} {}", caller.account, caller.key_id, id.0)
+    let status = |status: StatusCode| move |_| std::future::ready(Ok(status.into_response()));
+    let fail = |error: ApiError| move |_| std::future::ready(Err(error.clone()));
+    let gone = ApiError::new(api::ErrorCode::SandboxNotFound, "gone").with_detail("sandboxId", "sb_x");
+    let full = ApiError::new(api::ErrorCode::ResourceExhausted, "full").retry_after(7);
+    let who = |call: Call| {
+        let text = format!("{} {} {}", call.caller.account, call.caller.key_id, call.request_id.0);
+        std::future::ready(Ok(text.into_response()))
     };
-    let blow_up = || async {
+    let blow_up = |_| async {
         if true {
             panic!("a secret inside");
         }
+        Ok(StatusCode::OK.into_response())
     };
-    Router::new()
-        .route("/v1/health", get(|| async { StatusCode::OK }))
-        .route("/v1/sandboxes", get(count.clone()).post(count.clone()))
-        .route("/v1/sandboxes/{id}", get(count.clone()).delete(refuse))
-        .route("/v1/sandboxes/{id}/execute", post(count))
-        .route("/who", get(who))
-        .route("/docs", get(|| async { Html("<p>") }))
-        .route("/panic", get(blow_up))
-        .route("/json", post(|_: axum::body::Bytes| async { StatusCode::UNSUPPORTED_MEDIA_TYPE }))
-        .route("/long", get(|| async { StatusCode::PAYLOAD_TOO_LARGE }))
-        .route(
-            "/full",
-            get(|| async { ApiError::new(api::ErrorCode::ResourceExhausted, "full").retry_after(7) }),
-        )
-        .route("/broken", get(|| async { ApiError::internal("a secret inside") }))
-        .route("/never", get(std::future::pending::<()>))
-}
-
-fn rule(method: &Method, path: &str) -> Option<Rule> {
-    let charged = |route, scope, charge| Some(Rule { route, access: Access::Key { scope, charge } });
-    match (method.as_str(), path) {
-        ("GET", "/v1/health" | "/docs") => Some(Rule { route: "open", access: Access::Open }),
-        ("POST", "/v1/sandboxes") => charged("/v1/sandboxes", Scope::Write, Charge::Key(KeyCharge::Create)),
-        ("POST", path) if path.ends_with("/execute") => {
-            charged("/v1/sandboxes/{id}/execute", Scope::Execute, Charge::Sandbox)
-        }
-        (_, "/nowhere") => None,
-        ("PUT", _) => None,
-        ("GET" | "HEAD", _) => charged("read", Scope::Read, Charge::Key(KeyCharge::Read)),
-        _ => charged("write", Scope::Write, Charge::Key(KeyCharge::Write)),
-    }
+    let endpoints = vec![
+        Endpoint::get("/v1/health", Open).handler(|_| async { Ok(StatusCode::OK.into_response()) }),
+        Endpoint::get("/docs", Open).handler(|_| async { Ok(Html("<p>").into_response()) }),
+        Endpoint::get("/v1/sandboxes", READ).handler(counted()),
+        Endpoint::post("/v1/sandboxes", CREATE).handler(counted()),
+        Endpoint::get("/v1/sandboxes/{id}", READ).handler(counted()),
+        Endpoint::delete("/v1/sandboxes/{id}", WRITE).handler(fail(gone)),
+        Endpoint::post("/v1/sandboxes/{id}/execute", EXECUTE).handler(counted()),
+        Endpoint::get("/who", READ).handler(who),
+        Endpoint::get("/panic", READ).handler(blow_up),
+        Endpoint::post("/json", WRITE).handler(status(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
+        Endpoint::get("/long", READ).handler(status(StatusCode::PAYLOAD_TOO_LARGE)),
+        Endpoint::get("/full", READ).handler(fail(full)),
+        Endpoint::get("/broken", READ).handler(fail(ApiError::internal("a secret inside"))),
+        Endpoint::get("/never", READ).handler(|_| std::future::pending()),
+    ];
+    Table::new(endpoints).unwrap()
 }
 
 fn bare(method: &str, path: &str) -> Request<Body> {
@@ -347,7 +346,7 @@ async fn who_has_no_key_learns_nothing() {
         "Bearer ü".to_owned(),
     ] {
         for (method, path) in
-            [("GET", BOX), ("GET", "/nowhere"), ("PUT", BOX), ("POST", EXECUTE), ("PATCH", "/../x")]
+            [("GET", BOX), ("GET", "/nowhere"), ("PUT", BOX), ("POST", RUN), ("PATCH", "/../x")]
         {
             let answer = world.ask(with_authorization(method, path, &value)).await;
             assert_eq!(answer.told(), told(401, "UNAUTHORIZED"), "{value} {method} {path}");
@@ -372,7 +371,7 @@ async fn who_has_no_key_learns_nothing() {
 async fn a_scope_allows_itself_alone() {
     let world = World::new(Rates::default()).await;
     assert_eq!(world.get(BOX, 5).await.status, 200);
-    for (method, path) in [("POST", "/v1/sandboxes"), ("POST", EXECUTE), ("DELETE", BOX)] {
+    for (method, path) in [("POST", "/v1/sandboxes"), ("POST", RUN), ("DELETE", BOX)] {
         let answer = world.ask(with_key(method, path, 5)).await;
         assert_eq!(answer.told(), told(403, "FORBIDDEN"), "{method} {path}");
     }
@@ -455,7 +454,7 @@ async fn four_keys_at_once_get_what_is_theirs_to_the_request() {
                 for round in 0..200 {
                     read += usize::from(world.get(BOX, n).await.status == 200);
                     // Another spelling of the id is not another sandbox.
-                    let path = if round % 2 == 0 { EXECUTE } else { "/v1/sandboxes/sb%5Faaaaaaaa/execute" };
+                    let path = if round % 2 == 0 { RUN } else { "/v1/sandboxes/sb%5Faaaaaaaa/execute" };
                     ran += usize::from(world.post(path, n).await.status == 200);
                 }
                 (n, read, ran)
@@ -564,7 +563,7 @@ async fn a_request_is_one_line_without_a_secret() {
     let world = World::new(Rates::default()).await;
     let log = Log::default();
     let _logging = log.begin();
-    let mut request = with_key("POST", &format!("{EXECUTE}?secret=query"), 1);
+    let mut request = with_key("POST", &format!("{RUN}?secret=query"), 1);
     *request.body_mut() = Body::from("{\"command\":\"secret body\"}");
     request.headers_mut().insert("x-api", HeaderValue::from_static("secret header"));
     request.headers_mut().insert("x-forwarded-for", HeaderValue::from_static("6.6.6.6"));
@@ -616,7 +615,7 @@ async fn a_request_reads_nothing_from_the_store() {
     let world = World::new(Rates::default()).await;
     world.store.close().await;
     assert_eq!(world.get(BOX, 1).await.status, 200);
-    assert_eq!(world.post(EXECUTE, 1).await.status, 200);
+    assert_eq!(world.post(RUN, 1).await.status, 200);
     assert_eq!(world.get(BOX, 9).await.status, 401);
 }
 

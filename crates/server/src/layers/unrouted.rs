@@ -10,8 +10,8 @@ use listen::{Answers, Fault};
 
 use super::envelope;
 use super::record::Record;
-use super::request_id::{self, RequestId};
 use crate::error::ApiError;
+use crate::request_id::{self, RequestId};
 use crate::service::Service;
 
 /// Gives them in the name of a service.

@@ -6,8 +6,6 @@
 use std::sync::Arc;
 
 use api::{CreateBody, ErrorCode, SandboxView};
-use axum::Extension;
-use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
@@ -15,50 +13,65 @@ use engine::Template;
 use http_body_util::BodyExt;
 use image::{ImageError, Source};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{read, view};
 use crate::app;
+use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::{self, Answer, Claim};
 use crate::service::Service;
 
 const ENDPOINT: &str = "POST /v1/sandboxes";
-const BODY_MAX: usize = 1 << 20;
 const FETCHING_RETRY_S: u64 = 10;
 
-/// Create a sandbox
-///
-/// Answers when it runs. A body of only `image` is valid and takes every default. An image that is not on the server yet is
-/// fetched first; where that takes too long the answer is `503` with `Retry-After` while the server goes on fetching.
-#[utoipa::path(
-    post, path = "/v1/sandboxes", operation_id = "createSandbox", tag = "Sandboxes",
-    params(("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
-        description = "Of your choice. For 24 hours the same key with the same body gives the same answer and makes nothing anew; with another body it is `INVALID_REQUEST`.",
-        example = "8e03978e-40d5-43dd-bc93-6894a57f9324")),
-    request_body(content = CreateBody, description = "Only `image` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
-        example = json!({"image": "ubuntu:24.04", "resources": {"cpu": 2, "memoryMb": 4096, "diskMb": 10240}, "env": {"NODE_ENV": "production"}, "timeoutMs": 300000, "metadata": {"userId": "user_123"}, "network": {"egress": {"allow": ["example.com"], "default": "deny"}}})),
-    responses(
-        (status = 201, description = "It is running.", body = SandboxView,
-            headers(("Location" = String, description = "Path of the sandbox."),
-                ("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key."))),
-        (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A value out of its range or set, an unknown image: `INVALID_CONFIG`."),
-        (status = 413, description = "The body is larger than 1 MiB: `INVALID_REQUEST`.")
-    )
-)]
-pub async fn create(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
+pub fn endpoint() -> Endpoint {
+    Endpoint::post("/v1/sandboxes", CREATE)
+        .describe(
+            "createSandbox",
+            Tag::Sandboxes,
+            "Create a sandbox",
+            "Responds when the sandbox runs. Every field but `image` has a default. The server \
+         pulls an image that it does not have; if the pull takes too long, the response is \
+         `503` with `Retry-After` and the pull continues.",
+        )
+        .parameters([Parameter::IDEMPOTENCY_KEY.describe(
+            "A key of your choice. For 24 hours, a request with the same key and body gets the \
+         same response and is not executed again. The same key with another body is \
+         `INVALID_REQUEST`.",
+        )])
+        .json_body::<CreateBody>(
+            1 << 20,
+            Content::json::<CreateBody>().example(json!({
+                "env": {"NODE_ENV": "production"},
+                "image": "ubuntu:24.04",
+                "metadata": {"userId": "user_123"},
+                "network": {"egress": {"allow": ["example.com"], "default": "deny"}},
+                "resources": {"cpu": 2, "diskMb": 10240, "memoryMb": 4096},
+                "timeoutMs": 300000,
+            })),
+            "Only `image` is required. Unknown fields are ignored; a repeated or `null` field is \
+                     an error.",
+        )
+        .returns::<SandboxView>(StatusCode::CREATED, "The sandbox is running.")
+        .header("Location", "Path of the sandbox.")
+        .replayable()
+        .errors([
+            (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
+            (ErrorCode::InvalidConfig, "A value is out of its range or set, or the image is unknown"),
+        ])
+        .handler(create)
+}
+
+async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<SandboxView>, ApiError> {
+    let Call { service, caller, parts, body, .. } = call;
     let key = once::key_of(&parts.headers)?;
-    let memory = service.request_memory.body(&caller.account, BODY_MAX);
-    let body = read::json_body(&parts.headers, body, memory).await?;
+    let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |claim| async move { make(&shared, &account, asked, claim).await };
     let response = service.once.run(&caller, ENDPOINT, key, body, work).await?;
-    with_location(response).await
+    with_location(response).await.map(Json::written)
 }
 
 async fn make(

@@ -5,6 +5,7 @@ use axum::response::Response;
 use bytes::Bytes;
 
 use super::{openapi, view};
+use crate::endpoint::{Endpoint, Open};
 
 const HEADERS: [(HeaderName, &str); 4] = [
     (
@@ -17,20 +18,23 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-pub async fn page() -> Response {
-    file("text/html; charset=utf-8", include_str!("../assets/docs.html").into())
+/// The page under both of its paths, its style, its script and the document that it shows.
+pub fn endpoints() -> [Endpoint; 5] {
+    [
+        asset("/docs", "text/html; charset=utf-8", page),
+        asset("/docs/", "text/html; charset=utf-8", page),
+        asset("/docs/docs.css", "text/css; charset=utf-8", || include_str!("../assets/docs.css").into()),
+        asset("/docs/docs.js", "text/javascript; charset=utf-8", || include_str!("../assets/docs.js").into()),
+        asset("/docs/openapi.json", "application/json; charset=utf-8", openapi::content),
+    ]
 }
 
-pub async fn style() -> Response {
-    file("text/css; charset=utf-8", include_str!("../assets/docs.css").into())
+fn asset(path: &'static str, kind: &'static str, content: fn() -> Bytes) -> Endpoint {
+    Endpoint::get(path, Open).handler(move |_| async move { Ok(file(kind, content())) })
 }
 
-pub async fn script() -> Response {
-    file("text/javascript; charset=utf-8", include_str!("../assets/docs.js").into())
-}
-
-pub async fn openapi() -> Response {
-    file("application/json; charset=utf-8", openapi::content())
+fn page() -> Bytes {
+    include_str!("../assets/docs.html").into()
 }
 
 fn file(kind: &'static str, content: Bytes) -> Response {

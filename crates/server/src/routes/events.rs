@@ -5,97 +5,128 @@
 
 use std::sync::Arc;
 
-use api::{EventId, EventKind, EventKinds, EventList, Moment, Pagination, RunId, SandboxId};
-use axum::Extension;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use api::{ErrorCode, EventId, EventKind, EventKinds, EventList, Moment, Pagination, RunId, SandboxId};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use rules::EventQuery;
+use serde_json::json;
 use store::{EventFilter, EventOrder, EventPage, Topic};
 
 use super::follow::{self, Begin};
 use super::{read, view};
+use crate::endpoint::parameter::{event_id, inline, list_of};
+use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
-use crate::layers::RequestId;
+use crate::request_id::RequestId;
 use crate::service::Service;
 
-/// Events of the account
-///
-/// Of all its sandboxes, terminated ones too for as long as they are kept. Oldest first, in the order of their ids, which is
-/// the order in which they could be seen: after the last id of a page nothing is missing. With `Accept: text/event-stream`
-/// a stream that begins with what follows `Last-Event-ID` and goes on as events happen; without a place to begin it begins now.
-/// Each of its messages has the event's `id`, its type as `event` and the `RuntimeEvent` as `data`.
-#[utoipa::path(
-    get, path = "/v1/events", operation_id = "listEvents", tag = "Events",
-    params(
-        ("sandboxId" = inline(Option<SandboxId>), Query, description = "Only those of this sandbox; it may be terminated.", nullable = false),
-        ("type" = Option<Vec<EventKinds>>, Query, nullable = false, description = "Only those of this type, or of all of a sort such as `exec.*`. May be given several times."),
-        ("runId" = inline(Option<RunId>), Query, description = "Only those of this run.", nullable = false),
-        ("since" = inline(Option<Moment>), Query, description = "Only those from this time on.", nullable = false),
-        ("until" = inline(Option<Moment>), Query, description = "Only those before this time.", nullable = false),
-        ("after" = inline(Option<EventId>), Query, description = "Only those after this one. The cheap way from page to page.", nullable = false),
-        ("before" = inline(Option<EventId>), Query, description = "Only those before this one.", nullable = false),
-        ("order" = inline(Option<Order>), Query, description = "`asc`, which is the default, for oldest first; `desc` for newest first."),
-        ("limit" = Option<u32>, Query, description = "Items a page; 20 where it is left out.", nullable = false, minimum = 1, maximum = 100),
-        ("offset" = Option<u64>, Query, description = "Items to skip; none where it is left out.", nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64),
-        ("lastEventId" = inline(Option<EventId>), Query, description = "For streams: as the header `Last-Event-ID`, which goes over it.", nullable = false),
-        ("Last-Event-ID" = Option<String>, Header, nullable = false, description = "For streams: the last event that was seen.", pattern = r"^ev_[0-9]{16}$", example = "ev_0000000000000042")
+/// Filters and paging of both lists.
+const FILTERS: [Parameter; 11] = [
+    Parameter::query(
+        "type",
+        "Only events of this type, or of a group such as `exec.*`. May be repeated.",
+        list_of::<EventKinds>,
     ),
-    responses(
-        (status = 200, description = "A page, or the stream. `total` counts all that fit the filters, wherever the page begins.",
-            content((EventList = "application/json"), (String = "text/event-stream", example = "id: ev_0000000000000042\nevent: sandbox.paused\ndata: {\"id\":\"ev_0000000000000042\",\"timestamp\":\"2026-01-05T10:33:40.020Z\",\"type\":\"sandbox.paused\",\"sandboxId\":\"sb_4h1v8x2k9qz7m3t5w0ry\",\"runId\":\"\",\"data\":{\"runtimeDurationMs\":152602,\"reason\":\"request\"}}\n\n"))),
-        (status = 400, description = "A parameter or the header has a value that is not allowed: `INVALID_REQUEST`.")
+    Parameter::query("runId", "Only events of this run.", inline::<RunId>),
+    Parameter::query("since", "Only events at or after this time.", inline::<Moment>),
+    Parameter::query("until", "Only events before this time.", inline::<Moment>),
+    Parameter::query(
+        "after",
+        "Only events after this one. The fastest way to read page by page.",
+        inline::<EventId>,
+    ),
+    Parameter::query("before", "Only events before this one.", inline::<EventId>),
+    Parameter::query(
+        "order",
+        "`asc` (the default) for oldest first, `desc` for newest first.",
+        inline::<Order>,
+    ),
+    Parameter::LIMIT,
+    Parameter::OFFSET,
+    Parameter::query(
+        "lastEventId",
+        "For streams: same as the header `Last-Event-ID`, which takes precedence.",
+        inline::<EventId>,
+    ),
+    Parameter::header(
+        "Last-Event-ID",
+        "For streams: the id of the last event that the client received.",
+        event_id,
     )
-)]
-pub async fn of_account(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    Extension(request_id): Extension<RequestId>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let query = reader::events(request.uri().query())?;
-    let sandbox = query.sandbox.clone();
-    answer(service, caller, request_id, request.headers(), query, sandbox, None).await
+    .example("ev_0000000000000042"),
+];
+
+const EXAMPLE: &str = "id: ev_0000000000000042\n\
+    event: sandbox.paused\n\
+    data: {\"id\":\"ev_0000000000000042\",\"timestamp\":\"2026-01-05T10:33:40.020Z\",\"type\":\"sandbox.paused\",\
+    \"sandboxId\":\"sb_4h1v8x2k9qz7m3t5w0ry\",\"runId\":\"\",\"data\":{\"runtimeDurationMs\":152602,\
+    \"reason\":\"request\"}}\n\n";
+
+const BAD_PARAMETER: (ErrorCode, &str) =
+    (ErrorCode::InvalidRequest, "A parameter or the header has an invalid value");
+
+pub fn of_account_endpoint() -> Endpoint {
+    Endpoint::get("/v1/events", READ)
+        .describe(
+            "listEvents",
+            Tag::Events,
+            "List events of the account",
+            "Includes events of terminated sandboxes until the service deletes them. Events are \
+             ordered by id, oldest first, and become visible in that order: no event with a \
+             smaller id appears later. With `Accept: text/event-stream` the response is a stream: \
+             it starts after `Last-Event-ID`, or with the next event if that is absent, and \
+             continues as events happen. Each message has the event's `id`, its type as `event` \
+             and the `RuntimeEvent` as `data`.",
+        )
+        .parameters([Parameter::query(
+            "sandboxId",
+            "Only events of this sandbox, which may be terminated.",
+            inline::<SandboxId>,
+        )])
+        .parameters(FILTERS)
+        .responds(
+            StatusCode::OK,
+            "A page, or the stream. `total` counts all events that match the filters.",
+            [Content::json::<EventList>(), Content::events().example(json!(EXAMPLE))],
+        )
+        .errors([BAD_PARAMETER])
+        .handler(of_account)
 }
 
-/// Events of a sandbox
-///
-/// As `GET /v1/events`, of one sandbox that is not terminated. A stream ends when its sandbox was terminated and all is said.
-#[utoipa::path(
-    get, path = "/v1/sandboxes/{id}/events", operation_id = "listSandboxEvents", tag = "Events",
-    params(
-        ("id" = SandboxId, Path, description = "Id of the sandbox."),
-        ("type" = Option<Vec<EventKinds>>, Query, nullable = false, description = "Only those of this type, or of all of a sort such as `exec.*`. May be given several times."),
-        ("runId" = inline(Option<RunId>), Query, description = "Only those of this run.", nullable = false),
-        ("since" = inline(Option<Moment>), Query, description = "Only those from this time on.", nullable = false),
-        ("until" = inline(Option<Moment>), Query, description = "Only those before this time.", nullable = false),
-        ("after" = inline(Option<EventId>), Query, description = "Only those after this one. The cheap way from page to page.", nullable = false),
-        ("before" = inline(Option<EventId>), Query, description = "Only those before this one.", nullable = false),
-        ("order" = inline(Option<Order>), Query, description = "`asc`, which is the default, for oldest first; `desc` for newest first."),
-        ("limit" = Option<u32>, Query, description = "Items a page; 20 where it is left out.", nullable = false, minimum = 1, maximum = 100),
-        ("offset" = Option<u64>, Query, description = "Items to skip; none where it is left out.", nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64),
-        ("lastEventId" = inline(Option<EventId>), Query, description = "For streams: as the header `Last-Event-ID`, which goes over it.", nullable = false),
-        ("Last-Event-ID" = Option<String>, Header, nullable = false, description = "For streams: the last event that was seen.", pattern = r"^ev_[0-9]{16}$", example = "ev_0000000000000042")
-    ),
-    responses(
-        (status = 200, description = "A page, or the stream.",
-            content((EventList = "application/json"), (String = "text/event-stream"))),
-        (status = 400, description = "A parameter or the header has a value that is not allowed: `INVALID_REQUEST`."),
-        (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`.")
-    )
-)]
-pub async fn of_sandbox(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    Extension(request_id): Extension<RequestId>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let id = read::sandbox_id(request.uri())?;
+async fn of_account(call: Call) -> Result<Response, ApiError> {
+    let Call { service, caller, request_id, parts, .. } = call;
+    let query = reader::events(parts.uri.query())?;
+    let sandbox = query.sandbox.clone();
+    answer(service, caller, request_id, &parts.headers, query, sandbox, None).await
+}
+
+pub fn of_sandbox_endpoint() -> Endpoint {
+    Endpoint::get("/v1/sandboxes/{id}/events", READ)
+        .describe(
+            "listSandboxEvents",
+            Tag::Events,
+            "List events of a sandbox",
+            "Like `GET /v1/events`, for one sandbox that is not terminated. The stream ends after \
+             the last event of a terminated sandbox.",
+        )
+        .parameters([Parameter::SANDBOX_ID])
+        .parameters(FILTERS)
+        .responds(StatusCode::OK, "A page, or the stream.", [Content::json::<EventList>(), Content::events()])
+        .errors([
+            (ErrorCode::InvalidRequest, "A parameter or the header has an invalid value"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+        ])
+        .handler(of_sandbox)
+}
+
+async fn of_sandbox(call: Call) -> Result<Response, ApiError> {
+    let Call { service, caller, request_id, parts, .. } = call;
+    let id = read::sandbox_id(&parts.uri)?;
     let found = service.engine.sandbox(&caller.account, &id).status().await;
     found.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-    let query = reader::events(request.uri().query())?;
-    answer(service, caller, request_id, request.headers(), query, Some(id.clone()), Some(id)).await
+    let query = reader::events(parts.uri.query())?;
+    answer(service, caller, request_id, &parts.headers, query, Some(id.clone()), Some(id)).await
 }
 
 async fn answer(

@@ -4,78 +4,110 @@
 
 use std::sync::Arc;
 
-use api::{ExecuteRequest, ExecutionResult, ExecutionView, RunId, SandboxId};
-use axum::Extension;
-use axum::extract::{Request, State};
+use api::{ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, RunId, SandboxId};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use engine::{EngineError, Execution};
 use reader::Ask;
+use serde_json::json;
 use utoipa::openapi::{OneOfBuilder, Ref, RefOr, Schema};
 
 use super::executions::detach;
 use super::named::Named;
 use super::{read, stream};
+use crate::endpoint::{Call, Content, EXECUTE, Endpoint, JsonBody, Parameter, Tag};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
-use crate::layers::RequestId;
 use crate::once::Answer;
 use crate::output::{self, CollectError};
 use crate::service::Service;
 
-/// A command of at most 64 KiB and the text for its stdin.
-const BODY_MAX: usize = 16 << 20;
+const STREAM_EXAMPLE: &str = "event: stdout\ndata: hello\n\n\
+    event: done\ndata: {\"exitCode\":0,\"durationMs\":3,\"signal\":null}\n\n";
 
-/// Run a command
-///
-/// With bash. Without `Accept: text/event-stream` the answer comes when the command has ended: also one that failed or was killed
-/// when its time was over is answered with `200`. With it the answer is a stream of Server-Sent Events: `stdout` and `stderr` (the data is one
-/// line, as text), then `done` (the data is a JSON object as in the schema `Done`), or `error` (an `ErrorObject`) where the end is not
-/// known. A paused sandbox is resumed first, unless `autoResume` is `false`. A client that goes away ends its command.
-///
-/// With `"detached": true` the answer is `201` at once, whatever `Accept` says, and shows the execution, which goes on by itself: see
-/// "Executions".
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{id}/execute", operation_id = "execute", tag = "Commands",
-    params(
-        ("id" = SandboxId, Path, description = "Id of the sandbox."),
-        ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
-            description = "As with create; for answers that are not streams. A command under a key is not ended when its client goes away.",
-            example = "8e03978e-40d5-43dd-bc93-6894a57f9324"),
-        ("X-Run-Id" = inline(Option<RunId>), Header, nullable = false, description = "The run that the command's events belong to."),
-        ("lineEnds" = Option<bool>, Query, nullable = false, description = "`true` for a stream from which output can be put together byte for byte: an event whose line did not end with a line feed has the field `end` behind its data, which is `none` for a piece that goes on in the next event and for a last line without an end, and `crlf`. Each line feed within the data was a carriage return.")
-    ),
-    request_body(content = Body, description = "Only `command` has to be there. Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
-        example = json!({"command": "echo hello", "cwd": "/workspace", "env": {"GREETING": "hi"}, "timeoutMs": 60000})),
-    responses(
-        (status = 200, description = "How the command ended, or the stream of its events.",
-            headers(("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key.")),
-            content(
-                (ExecutionResult = "application/json", example = json!({"stdout": "hello\n", "stderr": "", "exitCode": 0, "durationMs": 3, "signal": null})),
-                (String = "text/event-stream", example = "event: stdout\ndata: hello\n\nevent: done\ndata: {\"exitCode\":0,\"durationMs\":3,\"signal\":null}\n\n")
-            )),
-        (status = 201, description = "The command is detached and runs.", body = ExecutionView,
-            headers(("Location" = String, description = "Path of the execution."),
-                ("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key."))),
-        (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A value out of its range: `INVALID_CONFIG`. More than 65,536 bytes of command: `COMMAND_TOO_LONG`."),
-        (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`."),
-        (status = 408, description = "The command's time was over before it could start: `EXECUTION_TIMEOUT`. The body came too slowly: `INVALID_REQUEST`."),
-        (status = 409, description = "It is not `running`, and not to be resumed: `INVALID_STATE`."),
-        (status = 413, description = "The body is larger than 16 MiB: `INVALID_REQUEST`."),
-        (status = 502, description = "The sandbox failed while the command was executed: `EXECUTION_ERROR`.")
-    )
-)]
-pub async fn execute(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    Extension(request_id): Extension<RequestId>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
+const ERRORS: [(ErrorCode, &str); 7] = [
+    (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
+    (ErrorCode::InvalidConfig, "A value is out of its range"),
+    (ErrorCode::CommandTooLong, "The command is longer than 65,536 bytes"),
+    (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+    (ErrorCode::ExecutionTimeout, "The timeout expired before the command started"),
+    (ErrorCode::InvalidState, "The sandbox is not `running`, and `autoResume` is `false` or does not apply"),
+    (ErrorCode::ExecutionError, "The sandbox failed while the command ran"),
+];
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::post("/v1/sandboxes/{id}/execute", EXECUTE)
+        .describe(
+            "execute",
+            Tag::Commands,
+            "Run a command",
+            "Runs the command with bash. Without `Accept: text/event-stream` the response comes \
+             when the command has ended; a command that fails, or is killed at its timeout, is a \
+             `200` too. With that header the response is a stream of Server-Sent Events: `stdout` \
+             and `stderr` (one line of text each), then `done` (a `Done` object), or `error` (an \
+             `ErrorObject`) if the outcome is unknown. A paused sandbox is resumed first unless \
+             `autoResume` is `false`. If the client disconnects, the command is killed.\n\nWith \
+             `\"detached\": true` the response is `201` at once, regardless of `Accept`. The \
+             execution continues on its own: see \"Executions\".",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::IDEMPOTENCY_KEY.describe(
+                "Same as for create; not for streams. A command with a key continues if its client \
+                 disconnects.",
+            ),
+            Parameter::RUN_ID.describe("The run to which the command's events belong."),
+            Parameter::flag(
+                "lineEnds",
+                "`true` for a stream from which a client can rebuild the output byte for byte. An \
+                 event whose line did not end with a line feed has a field `end` after its data: \
+                 `crlf`, or `none` for a part of a longer line and for an unterminated last line. A \
+                 line feed within the data stands for a carriage return.",
+            ),
+        ])
+        .json_body::<Body>(
+            16 << 20,
+            Content::json::<Body>().example(json!({
+                "command": "echo hello",
+                "cwd": "/workspace",
+                "env": {"GREETING": "hi"},
+                "timeoutMs": 60000,
+            })),
+            "Only `command` is required. Unknown fields are ignored; a repeated or `null` field \
+             is an error.",
+        )
+        .responds(
+            StatusCode::OK,
+            "The result of the command, or the stream of its events.",
+            [
+                Content::json::<ExecutionResult>().example(json!({
+                    "durationMs": 3,
+                    "exitCode": 0,
+                    "signal": null,
+                    "stderr": "",
+                    "stdout": "hello\n",
+                })),
+                Content::events().example(json!(STREAM_EXAMPLE)),
+            ],
+        )
+        .replayable()
+        .responds(
+            StatusCode::CREATED,
+            "The detached command has started.",
+            [Content::json::<ExecutionView>()],
+        )
+        .header("Location", "Path of the execution.")
+        .replayable()
+        .errors(ERRORS)
+        .handler(execute)
+}
+
+async fn execute(call: Call<Caller, JsonBody<Body>>) -> Result<Response, ApiError> {
+    let Call { service, caller, request_id, parts, body, .. } = call;
     let named = Named::find(&service, &caller, &parts, "execute", During::Execute).await?;
     let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
-    let body = named.body(body, BODY_MAX).await?;
+    let body = named.body(body).await?;
     let order = Order {
         service: Arc::clone(&service),
         account: Arc::clone(&caller.account),

@@ -3,43 +3,43 @@
 //! Reading (list, get, output) touches nothing; what reaches into an execution (stdin, signal, cancel, attach) resumes its sandbox
 //! where it may. Output is read from the engine's log as fast as its reader takes it, and nothing of it is held here.
 
-pub mod attach;
-pub mod cancel;
+mod attach;
+mod cancel;
 pub mod detach;
 mod follow;
-pub mod get;
-pub mod list;
-pub mod output;
+mod get;
+mod list;
+mod output;
 mod shown;
-pub mod signal;
+mod signal;
 mod socket;
-pub mod stdin;
-pub mod terminal;
+mod stdin;
+mod terminal;
 
 use std::sync::Arc;
 
 use api::SandboxId;
-use axum::Router;
 use axum::http::Uri;
-use axum::routing::{get, post};
 use engine::{EngineError, ExecutionId, ExecutionStatus};
 
 use super::read::{sandbox_id, segment};
+use crate::endpoint::Endpoint;
 use crate::error::{ApiError, During, no_execution, of_engine};
 use crate::keyring::Caller;
 use crate::service::Service;
 
-/// The routes below a sandbox's `executions`, and its `terminals`.
-pub fn routes() -> Router<Arc<Service>> {
-    const ONE: &str = "/v1/sandboxes/{id}/executions/{execution}";
-    Router::new()
-        .route("/v1/sandboxes/{id}/terminals", post(terminal::open))
-        .route("/v1/sandboxes/{id}/executions", get(list::list))
-        .route(ONE, get(get::get).delete(cancel::cancel))
-        .route(&format!("{ONE}/output"), get(output::output))
-        .route(&format!("{ONE}/stdin"), post(stdin::write))
-        .route(&format!("{ONE}/signal"), post(signal::send))
-        .route(&format!("{ONE}/attach"), get(attach::attach))
+/// The endpoints below a sandbox's `executions`, and its `terminals`.
+pub fn endpoints() -> [Endpoint; 8] {
+    [
+        terminal::endpoint(),
+        list::endpoint(),
+        get::endpoint(),
+        cancel::endpoint(),
+        output::endpoint(),
+        stdin::endpoint(),
+        signal::endpoint(),
+        attach::endpoint(),
+    ]
 }
 
 /// Who asks for which execution.

@@ -3,45 +3,48 @@
 //! Every parameter is in the query, for paths may be any bytes; a body is content, and is never held as a whole. The sandbox is
 //! resumed where it may be, and what is done keeps it awake. A client that goes away ends the work, which then leaves nothing.
 
-pub mod delete;
-pub mod exists;
-pub mod list;
-pub mod mkdir;
+mod delete;
+mod exists;
+mod list;
+mod mkdir;
 mod outgoing;
-pub mod pack;
-pub mod read;
-pub mod relocate;
+mod pack;
+mod read;
+mod relocate;
 mod shown;
-pub mod stat;
+mod stat;
 mod told;
-pub mod unpack;
+mod unpack;
 mod upload;
-pub mod write;
+mod write;
 
 use std::sync::Arc;
 
 use api::{RunId, SandboxId};
-use axum::Router;
 use axum::http::{HeaderMap, Uri};
-use axum::routing::{get, post};
 use engine::{EngineError, FileOp, FileOperation};
 use reader::FileQuery;
 
 use super::read::{run_id, sandbox_id};
+use crate::endpoint::Endpoint;
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::service::Service;
 
-/// The routes below a sandbox's `files`.
-pub fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/sandboxes/{id}/files", get(read::read).put(write::write).delete(delete::delete))
-        .route("/v1/sandboxes/{id}/files/list", get(list::list))
-        .route("/v1/sandboxes/{id}/files/stat", get(stat::stat))
-        .route("/v1/sandboxes/{id}/files/exists", get(exists::exists))
-        .route("/v1/sandboxes/{id}/files/mkdir", post(mkdir::mkdir))
-        .route("/v1/sandboxes/{id}/files/move", post(relocate::relocate))
-        .route("/v1/sandboxes/{id}/files/tar", get(pack::pack).put(unpack::unpack))
+/// The endpoints below a sandbox's `files`.
+pub fn endpoints() -> [Endpoint; 10] {
+    [
+        read::endpoint(),
+        write::endpoint(),
+        delete::endpoint(),
+        list::endpoint(),
+        stat::endpoint(),
+        exists::endpoint(),
+        mkdir::endpoint(),
+        relocate::endpoint(),
+        pack::endpoint(),
+        unpack::endpoint(),
+    ]
 }
 
 /// Who asks for what in which sandbox.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::{read, view};
 use crate::error::ApiError;
-use crate::layers::RequestId;
+use crate::request_id::RequestId;
 use crate::service::Service;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

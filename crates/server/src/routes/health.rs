@@ -3,20 +3,20 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{Health, Timestamp};
-use axum::response::Response;
+use axum::http::StatusCode;
 
-use super::view;
+use crate::endpoint::{Call, Endpoint, Json, Open, Tag};
 use crate::error::ApiError;
 
-/// Is the service there?
-///
-/// Needs no key.
-#[utoipa::path(
-    get, path = "/v1/health", operation_id = "health", tag = "Service",
-    responses((status = 200, description = "The service is there.", body = Health))
-)]
-pub async fn health() -> Result<Response, ApiError> {
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/health", Open)
+        .describe("health", Tag::Service, "Check the service", "Needs no API key.")
+        .returns::<Health>(StatusCode::OK, "The service responds.")
+        .handler(health)
+}
+
+async fn health(_: Call<()>) -> Result<Json<Health>, ApiError> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-    view::ok(&Health::ok(Timestamp(now)))
+    Json::ok(&Health::ok(Timestamp(now)))
 }

@@ -1,40 +1,41 @@
 //! `GET /v1/images`: the images that are here, and how far those are that are being fetched. A fetch does not notice.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use api::{ImageList, ImageView, Pagination, PullProgress, PullStage, Timestamp};
-use axum::extract::State;
-use axum::http::Uri;
-use axum::response::Response;
+use api::{ErrorCode, ImageList, ImageView, Pagination, PullProgress, PullStage, Timestamp};
+use axum::http::StatusCode;
 use image::{Image, Progress, Stage};
 use rules::{ImageListing, image_is_listed};
 
-use super::view;
+use crate::endpoint::parameter::text;
+use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
-use crate::service::Service;
 
 const NS_PER_MS: i128 = 1_000_000;
 
-/// List images
-///
-/// Those that are on the server, of which a sandbox is made at once, and those that it is fetching, with how far it is; by name.
-/// Images are the operator's and the same for every account. Where a create may name any image of a registry, one that is not in the
-/// catalogue is shown only to who asks for its name.
-#[utoipa::path(
-    get, path = "/v1/images", operation_id = "listImages", tag = "Images",
-    params(
-        ("name" = Option<String>, Query, description = "Only the image of this name.", nullable = false, example = "ubuntu:24.04"),
-        ("limit" = Option<u32>, Query, description = "Items a page; 20 where it is left out.", nullable = false, minimum = 1, maximum = 100),
-        ("offset" = Option<u64>, Query, description = "Items to skip; none where it is left out.", nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64)
-    ),
-    responses(
-        (status = 200, description = "A page.", body = ImageList),
-        (status = 400, description = "A parameter has a value that is not allowed: `INVALID_REQUEST`.")
-    )
-)]
-pub async fn list(State(service): State<Arc<Service>>, uri: Uri) -> Result<Response, ApiError> {
-    let query = reader::images(uri.query())?;
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/images", READ)
+        .describe(
+            "listImages",
+            Tag::Images,
+            "List images",
+            "Lists the images on the server and the pulls in progress, sorted by name. Images are \
+             the same for every account. If the operator allows any registry image, one outside \
+             the catalogue is listed only when `name` asks for it.",
+        )
+        .parameters([
+            Parameter::query("name", "Only the image with this name.", text).example("ubuntu:24.04"),
+            Parameter::LIMIT,
+            Parameter::OFFSET,
+        ])
+        .returns::<ImageList>(StatusCode::OK, "A page.")
+        .errors([(ErrorCode::InvalidRequest, "A parameter has an invalid value")])
+        .handler(list)
+}
+
+async fn list(call: Call) -> Result<Json<ImageList>, ApiError> {
+    let Call { service, parts, .. } = call;
+    let query = reader::images(parts.uri.query())?;
     // Before what is here: an image that arrives in between is found twice, and not never.
     let pulls = service.images.pulls();
     let here = match &query.name {
@@ -51,7 +52,7 @@ pub async fn list(State(service): State<Arc<Service>>, uri: Uri) -> Result<Respo
     let pagination = Pagination::new(found.len() as u64, query.limit, query.offset);
     let skipped = usize::try_from(query.offset).unwrap_or(usize::MAX);
     let data = found.into_values().skip(skipped).take(query.limit as usize).collect();
-    view::ok(&ImageList { data, pagination })
+    Json::ok(&ImageList { data, pagination })
 }
 
 fn ready(image: &Image) -> (String, ImageView) {

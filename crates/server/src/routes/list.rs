@@ -1,45 +1,45 @@
 //! `GET /v1/sandboxes`: a page of an account's sandboxes, straight from the store: a list that begins after a change was
 //! answered shows it.
 
-use std::sync::Arc;
-
-use api::{Pagination, SandboxList};
-use axum::Extension;
-use axum::extract::State;
-use axum::http::Uri;
-use axum::response::Response;
+use api::{ErrorCode, Pagination, SandboxList};
+use axum::http::StatusCode;
 use store::{Filter, Page};
 
 use super::view;
+use crate::endpoint::parameter::{inline, text};
+use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
-use crate::keyring::Caller;
-use crate::service::Service;
 
-/// List sandboxes
-///
-/// Newest first. Without `state` those of every state are listed, terminated ones too for as long as the operator keeps them.
-/// Parameters that are not known are ignored; one that is given twice is an error.
-#[utoipa::path(
-    get, path = "/v1/sandboxes", operation_id = "listSandboxes", tag = "Sandboxes",
-    params(
-        ("state" = inline(Option<StateFilter>), Query, description = "Only those in this state."),
-        ("image" = Option<String>, Query, description = "Only those of this image.", nullable = false, example = "ubuntu:24.04"),
-        ("limit" = Option<u32>, Query, description = "Items a page; 20 where it is left out.", nullable = false, minimum = 1, maximum = 100),
-        ("offset" = Option<u64>, Query, description = "Items to skip; none where it is left out.", nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64),
-        ("metadata.userId" = Option<String>, Query, nullable = false,
-            description = "Only those with this value under the metadata key `userId`. `metadata.<key>` works with any key, and with up to 20 of them at once.")
-    ),
-    responses(
-        (status = 200, description = "A page.", body = SandboxList),
-        (status = 400, description = "A parameter has a value that is not allowed: `INVALID_REQUEST`.")
-    )
-)]
-pub async fn list(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let query = reader::list(uri.query())?;
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/sandboxes", READ)
+        .describe(
+            "listSandboxes",
+            Tag::Sandboxes,
+            "List sandboxes",
+            "Newest first. Without `state`, sandboxes in every state are listed; terminated ones \
+             until the service deletes them. Unknown parameters are ignored; a repeated one is an \
+             error.",
+        )
+        .parameters([
+            Parameter::query("state", "Only sandboxes in this state.", inline::<StateFilter>),
+            Parameter::query("image", "Only sandboxes with this image.", text).example("ubuntu:24.04"),
+            Parameter::LIMIT,
+            Parameter::OFFSET,
+            Parameter::query(
+                "metadata.userId",
+                "Only sandboxes with this value for the metadata key `userId`. `metadata.<key>` works \
+                 for any key; up to 20 keys can be combined.",
+                text,
+            ),
+        ])
+        .returns::<SandboxList>(StatusCode::OK, "A page.")
+        .errors([(ErrorCode::InvalidRequest, "A parameter has an invalid value")])
+        .handler(list)
+}
+
+async fn list(call: Call) -> Result<Json<SandboxList>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let query = reader::list(parts.uri.query())?;
     let filter = Filter {
         account: caller.account.to_string(),
         state: query.state,
@@ -50,7 +50,7 @@ pub async fn list(
     let listing = service.store.list(&filter, page).await?;
     let data = listing.items.into_iter().map(view::item).collect();
     let pagination = Pagination::new(listing.total, query.limit, query.offset);
-    view::ok(&SandboxList { data, pagination })
+    Json::ok(&SandboxList { data, pagination })
 }
 
 /// The states that a list can be filtered by; nobody sees a sandbox in `creating`.

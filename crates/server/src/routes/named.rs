@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use api::{RunId, SandboxId};
-use axum::body::Body;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use engine::EngineError;
 
 use super::read;
+use crate::endpoint::JsonBody;
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::{self, Key};
@@ -62,10 +62,10 @@ impl<'a> Named<'a> {
         self.counted(read::run_id(&self.parts.headers))
     }
 
-    /// Its body, of at most so many bytes.
-    pub async fn body(&self, body: Body, most: usize) -> Result<Bytes, ApiError> {
-        let memory = self.service.request_memory.body(&self.caller.account, most);
-        let mut reading = pin!(read::json_body(&self.parts.headers, body, memory));
+    /// Its body.
+    pub async fn body<T>(&self, body: JsonBody<T>) -> Result<Bytes, ApiError> {
+        let reading = read::json_body(self.service, self.caller, &self.parts.headers, body);
+        let mut reading = pin!(reading);
         loop {
             match tokio::time::timeout(AWAKE, &mut reading).await {
                 Ok(read) => return self.counted(read),

@@ -1,26 +1,20 @@
 //! The endpoints of ports, one verb a file. What is exposed is reached over `relay`, and not here.
 
-pub mod close;
-pub mod expose;
-pub mod list;
-pub mod token;
+mod close;
+mod expose;
+mod list;
+mod token;
 
-use std::sync::Arc;
-
-use axum::Router;
 use axum::http::Uri;
-use axum::routing::{delete, get, post};
 
 use super::read::sandbox_id;
+use crate::endpoint::Endpoint;
 use crate::error::{ApiError, During, of_engine, port_not_found};
 use crate::service::Service;
 
-/// The routes below a sandbox's `ports`.
-pub fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/sandboxes/{id}/ports", get(list::list).post(expose::expose))
-        .route("/v1/sandboxes/{id}/ports/{port}", delete(close::close))
-        .route("/v1/sandboxes/{id}/ports/{port}/token", post(token::token))
+/// The endpoints below a sandbox's `ports`.
+pub fn endpoints() -> [Endpoint; 4] {
+    [list::endpoint(), expose::endpoint(), close::endpoint(), token::endpoint()]
 }
 
 /// The sandbox and the port that a path names. What is no number of a port is the name of no port.

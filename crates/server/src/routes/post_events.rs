@@ -6,57 +6,65 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{EventBody, EventsRecorded, SandboxId};
-use axum::Extension;
-use axum::extract::{Request, State};
+use api::{ErrorCode, EventBody, EventsRecorded, SandboxId};
 use axum::http::StatusCode;
-use axum::response::Response;
 use rules::{POSTED_KEPT_BYTES, POSTED_MAX, TimeMs};
 use serde_json::Value;
+use serde_json::json;
 use store::{Batch, NewEvent, Write};
 use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 
 use super::named::Named;
 use super::view;
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
 use crate::error::{ApiError, During};
 use crate::keyring::Caller;
 use crate::once::{self, Answer};
-use crate::service::Service;
 
-const BODY_MAX: usize = 256 << 10;
+pub fn endpoint() -> Endpoint {
+    Endpoint::post("/v1/sandboxes/{id}/events", WRITE)
+        .describe(
+            "postEvents",
+            Tag::Events,
+            "Post events of a run",
+            "Stores events of an agent and of its model costs: one, or an array of up to 100, \
+             which is stored completely or not at all. They appear in lists and streams with the \
+             events of the sandbox. The request counts as activity; a paused sandbox stays \
+             paused.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::IDEMPOTENCY_KEY.describe("Same as for create: a retry stores no event twice."),
+        ])
+        .json_body::<OneOrMore>(
+            256 << 10,
+            Content::inline_json::<OneOrMore>().example(json!({
+                "data": {"arguments": {"q": "rust"}, "tool": "search"},
+                "runId": "run_7",
+                "type": "agent.tool_call",
+            })),
+            "Unknown fields are ignored; a repeated or `null` field is an error.",
+        )
+        .returns::<EventsRecorded>(StatusCode::CREATED, "The events are stored.")
+        .replayable()
+        .errors([
+            (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
+            (
+                ErrorCode::InvalidConfig,
+                "The type cannot be posted, or there are too many events or too much data",
+            ),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+        ])
+        .handler(post)
+}
 
-/// Post events of a run
-///
-/// Of an agent and of what its model cost; one, or an array of up to 100 of which all are kept or none. They are listed and
-/// streamed with those of the sandbox. It stays paused if it is, and counts as used.
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{id}/events", operation_id = "postEvents", tag = "Events",
-    params(
-        ("id" = SandboxId, Path, description = "Id of the sandbox."),
-        ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
-            description = "As with create: with it, no event is kept twice.", example = "8e03978e-40d5-43dd-bc93-6894a57f9324")
-    ),
-    request_body(content = inline(OneOrMore), description = "Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
-        example = json!({"type": "agent.tool_call", "runId": "run_7", "data": {"tool": "search", "arguments": {"q": "rust"}}})),
-    responses(
-        (status = 201, description = "They are kept.", body = EventsRecorded,
-            headers(("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key."))),
-        (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A type that clients do not post, too many events or too much data: `INVALID_CONFIG`."),
-        (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`."),
-        (status = 413, description = "The body is larger than 256 KiB: `INVALID_REQUEST`.")
-    )
-)]
-pub async fn post(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
+async fn post(call: Call<Caller, JsonBody<OneOrMore>>) -> Result<Json<EventsRecorded>, ApiError> {
+    let Call { service, caller, parts, body, .. } = call;
     let named = Named::find(&service, &caller, &parts, "events", During::Other).await?;
     service.engine.sandbox(&caller.account, &named.id).touch();
     let key = named.key()?;
-    let body = named.body(body, BODY_MAX).await?;
+    let body = named.body(body).await?;
     let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |claim: Option<once::Claim>| async move {
@@ -79,7 +87,7 @@ pub async fn post(
         shared.store.commit(batch).await?;
         Ok(answer(StatusCode::CREATED, content))
     };
-    service.once.run(&caller, &endpoint, key, body, work).await
+    service.once.run(&caller, &endpoint, key, body, work).await.map(Json::written)
 }
 
 fn kept(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {

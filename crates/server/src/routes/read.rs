@@ -9,12 +9,21 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use listen::BodyError;
 
+use crate::endpoint::JsonBody;
 use crate::error::{self, ApiError};
+use crate::keyring::Caller;
 use crate::memory::GrowingBody;
+use crate::service::Service;
 
-/// A body of JSON, not yet looked into, of at most the bytes that `memory` allows.
-pub async fn json_body(headers: &HeaderMap, body: Body, memory: GrowingBody) -> Result<Bytes, ApiError> {
-    let body = whole_body(headers, body, memory).await?;
+/// A body of JSON that is not parsed yet. Its bytes count against the memory of the account.
+pub async fn json_body<T>(
+    service: &Service,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: JsonBody<T>,
+) -> Result<Bytes, ApiError> {
+    let memory = service.request_memory.body(&caller.account, body.most);
+    let body = whole_body(headers, body.body, memory).await?;
     reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))?;
     Ok(body)
 }

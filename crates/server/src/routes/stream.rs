@@ -18,7 +18,7 @@ use rules::LineSplitter;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{ApiError, During, of_engine};
-use crate::layers::RequestId;
+use crate::request_id::RequestId;
 
 /// A chunk is sent when it is this long, or when nothing more is there.
 const CHUNK_BYTES: usize = 64 << 10;

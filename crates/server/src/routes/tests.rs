@@ -4,6 +4,7 @@ mod bad;
 mod bodies;
 mod execute;
 mod files;
+mod guard;
 mod images;
 mod network;
 mod sandboxes;

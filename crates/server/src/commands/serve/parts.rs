@@ -136,9 +136,9 @@ impl Doors {
     }
 
     /// Begins to serve.
-    pub fn open(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Open {
+    pub fn open(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Result<Open> {
         let server = Server {
-            application: Arc::new(Relay { api: routes::guarded(Arc::clone(service)) }),
+            application: Arc::new(Relay { api: routes::guarded(Arc::clone(service))? }),
             answers: Arc::new(Unrouted(Arc::clone(service))),
             limits: connection_limits(&config.http),
             is_exempt: exempt(service),
@@ -155,7 +155,7 @@ impl Doors {
                     .await;
             }));
         }
-        Open { found: self.found, tasks }
+        Ok(Open { found: self.found, tasks })
     }
 }
 

@@ -1,11 +1,8 @@
 //! `GET /v1/sandboxes/{id}/executions/{execution}/attach`: a terminal over a websocket. The handshake is here, the conversation in
 //! `socket`.
 
-use std::sync::Arc;
-
 use api::ErrorCode;
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use engine::{EngineError, ExecutionState};
@@ -17,11 +14,10 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use super::Asked;
 use super::output::past_the_end;
 use super::socket::{Session, Source, converse};
+use crate::endpoint::parameter::inline;
+use crate::endpoint::{Call, Endpoint, INTERACT, Parameter, Tag};
 use crate::error::{ApiError, not_a_terminal};
-use crate::keyring::Caller;
-use crate::layers::RequestId;
 use crate::routes::read::values;
-use crate::service::Service;
 
 /// Of RFC 6455, the only one there is.
 const WEBSOCKET_VERSION: &[u8] = b"13";
@@ -30,57 +26,74 @@ const KEY_CHARS: usize = 24;
 /// What a client may speak, and has to hear again if it said so.
 const PROTOCOL: &str = "sandboxd.terminal";
 
-/// Attach to a terminal
-///
-/// By websocket (RFC 6455, over HTTP/1.1). Binary messages are bytes, both ways: what is typed, and what the terminal shows, first all that
-/// it showed after `after`. Messages in text are JSON. The service says `{"position": N}` where bytes begin (the first message; N bytes
-/// came before them), and last `{"ended": …}`, the execution, or `{"error": …}`. The client may say `{"resize": {"cols": 120, "rows": 40}}`
-/// and `{"signal": "SIGINT"}`. Any number may be attached and see the same. Whoever does not read is cut off when its connection is full
-/// for too long; what it missed is there when it comes back with `after`. Where a client cannot set headers, the key may come among the
-/// subprotocols as `sandboxd.key.KEY`, beside `sandboxd.terminal`.
-#[utoipa::path(
-    get, path = "/v1/sandboxes/{id}/executions/{execution}/attach", operation_id = "attachTerminal", tag = "Executions",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("execution" = api::ExecutionId, Path, description = "Id of the execution."),
-        ("after" = inline(Option<api::OutputPlace>), Query, nullable = false, description = "How many bytes of it were seen; `end` for what comes from now on."),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
-    ),
-    responses(
-        (status = 101, description = "The connection is a websocket now."),
-        (status = 400, description = "A place that is none, or past the end of the output: `INVALID_REQUEST`."),
-        (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. It has no such execution: `EXECUTION_NOT_FOUND`."),
-        (status = 409, description = "The execution has no terminal: `NOT_A_TERMINAL`. The sandbox is not `running`, and not to be resumed: `INVALID_STATE`."),
-        (status = 426, description = "The request does not ask for a websocket: `INVALID_REQUEST`."),
-        (status = 502, description = "The sandbox failed: `EXECUTION_ERROR`.")
-    )
-)]
-pub async fn attach(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    Extension(request_id): Extension<RequestId>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, request.uri()).await?;
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/sandboxes/{id}/executions/{execution}/attach", INTERACT)
+        .describe(
+            "attachTerminal",
+            Tag::Executions,
+            "Attach to a terminal",
+            "Opens a websocket (RFC 6455, over HTTP/1.1). Binary messages are terminal input and \
+             output; output starts after `after`. Text messages are JSON. The service sends \
+             `{\"position\": N}` first, and again after dropped output: the following bytes start \
+             at offset N. Its last message is `{\"ended\": …}` with the execution, or \
+             `{\"error\": …}`. The client may send `{\"resize\": {\"cols\": 120, \"rows\": 40}}` \
+             and `{\"signal\": \"SIGINT\"}`. Several clients may attach to one terminal; all see \
+             the same output. A client that does not read is disconnected; it can reconnect with \
+             `after` and misses nothing that is still stored. A client that cannot set headers \
+             may send the key as the subprotocol `sandboxd.key.KEY`, beside `sandboxd.terminal`.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::EXECUTION_ID,
+            Parameter::query(
+                "after",
+                "The offset in bytes to start from; `end` for new output only.",
+                inline::<api::OutputPlace>,
+            ),
+            Parameter::AUTO_RESUME,
+        ])
+        .responds(StatusCode::SWITCHING_PROTOCOLS, "The connection is now a websocket.", [])
+        .error_as(
+            StatusCode::UPGRADE_REQUIRED,
+            ErrorCode::InvalidRequest,
+            "The request does not ask for a websocket",
+        )
+        .errors([
+            (ErrorCode::InvalidRequest, "The position is malformed or past the end of the output"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
+            (ErrorCode::ExecutionNotFound, "The execution does not exist"),
+            (ErrorCode::NotATerminal, "The execution has no terminal"),
+            (
+                ErrorCode::InvalidState,
+                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
+            ),
+            (ErrorCode::ExecutionError, "The sandbox failed"),
+        ])
+        .handler(attach)
+}
+
+async fn attach(call: Call) -> Result<Response, ApiError> {
+    let Call { service, caller, request_id, parts, .. } = call;
+    let asked = Asked::new(service, &caller, &parts.uri).await?;
     let status = asked.status().await?;
     if status.terminal.is_none() {
         return Err(not_a_terminal(&status.id).with_detail("sandboxId", asked.id.as_str()));
     }
-    let query = reader::execution_query(request.uri().query())?;
+    let query = reader::execution_query(parts.uri.query())?;
     let from = match query.after {
         None => OutputPosition::default(),
         Some(Place::End) => status.output,
         Some(Place::At(position)) if status.output.covers(position) => position,
         Some(Place::At(position)) => return Err(past_the_end("after", &position.to_string(), &status)),
     };
-    let accept = handshake(&request)?;
+    let accept = handshake(&parts)?;
     let source = source(&asked, from, status.state, query.auto_resume).await?;
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    if listed(request.headers(), header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL) {
+    if listed(&parts.headers, header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL) {
         headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
     }
     let (service, sandbox) = (asked.service, asked.id);
@@ -112,20 +125,20 @@ async fn source(
 }
 
 /// What the client has to hear, if it asked for a websocket.
-fn handshake(request: &Request) -> Result<HeaderValue, ApiError> {
-    let headers = request.headers();
+fn handshake(parts: &Parts) -> Result<HeaderValue, ApiError> {
+    let headers = &parts.headers;
     let refuse = |why: &str| {
-        let message = format!("this is a websocket over HTTP/1.1, and {why}");
+        let message = format!("this endpoint needs a websocket handshake over HTTP/1.1, but {why}");
         Err(ApiError::new(ErrorCode::InvalidRequest, message).with_status(StatusCode::UPGRADE_REQUIRED))
     };
-    if request.method() != Method::GET {
-        return refuse("the request is no GET");
+    if parts.method != Method::GET {
+        return refuse("the method is not GET");
     }
-    if request.version() != Version::HTTP_11 {
-        return refuse("the request came in another version of HTTP");
+    if parts.version != Version::HTTP_11 {
+        return refuse("the request uses another version of HTTP");
     }
     if !listed(headers, header::CONNECTION, "upgrade") || !listed(headers, header::UPGRADE, "websocket") {
-        return refuse("the request has not 'Connection: Upgrade' and 'Upgrade: websocket'");
+        return refuse("the request lacks 'Connection: Upgrade' and 'Upgrade: websocket'");
     }
     if !values(headers, header::SEC_WEBSOCKET_VERSION).eq([WEBSOCKET_VERSION]) {
         return refuse("the header Sec-WebSocket-Version is not 13");

@@ -1,44 +1,43 @@
 //! `DELETE /v1/sandboxes/{id}/executions/{execution}`. Answers when no process of it runs any more.
 
-use std::sync::Arc;
+use api::ErrorCode;
 
-use axum::Extension;
-use axum::extract::State;
-use axum::http::Uri;
-use axum::response::Response;
+use axum::http::StatusCode;
 
 use super::{Asked, shown};
+use crate::endpoint::{Call, Endpoint, INTERACT, Json, Parameter, Tag};
 use crate::error::ApiError;
-use crate::keyring::Caller;
 use crate::routes::view;
-use crate::service::Service;
 
-/// Cancel an execution
-///
-/// Kills the command and all that it started. One that has ended stays as it is. Its output is kept.
-#[utoipa::path(
-    delete, path = "/v1/sandboxes/{id}/executions/{execution}", operation_id = "cancelExecution", tag = "Executions",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("execution" = api::ExecutionId, Path, description = "Id of the execution."),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out.")
-    ),
-    responses(
-        (status = 200, description = "The execution, which has ended.", body = api::ExecutionView),
-        (status = 400, description = "A parameter has a value that is not allowed: `INVALID_REQUEST`."),
-        (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. It has no such execution: `EXECUTION_NOT_FOUND`."),
-        (status = 409, description = "The sandbox is not `running`, and not to be resumed: `INVALID_STATE`."),
-        (status = 502, description = "The sandbox failed: `EXECUTION_ERROR`.")
-    )
-)]
-pub async fn cancel(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?;
-    let query = asked.touched(reader::execution_query(uri.query()).map_err(ApiError::from))?;
+pub fn endpoint() -> Endpoint {
+    Endpoint::delete("/v1/sandboxes/{id}/executions/{execution}", INTERACT)
+        .describe(
+            "cancelExecution",
+            Tag::Executions,
+            "Cancel an execution",
+            "Kills the command and all processes that it started. An execution that has ended \
+         stays as it is. The output stays readable.",
+        )
+        .parameters([Parameter::SANDBOX_ID, Parameter::EXECUTION_ID, Parameter::AUTO_RESUME])
+        .returns::<api::ExecutionView>(StatusCode::OK, "The ended execution.")
+        .errors([
+            (ErrorCode::InvalidRequest, "A parameter has an invalid value"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
+            (ErrorCode::ExecutionNotFound, "The execution does not exist"),
+            (
+                ErrorCode::InvalidState,
+                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
+            ),
+            (ErrorCode::ExecutionError, "The sandbox failed"),
+        ])
+        .handler(cancel)
+}
+
+async fn cancel(call: Call) -> Result<Json<api::ExecutionView>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let asked = Asked::new(service, &caller, &parts.uri).await?;
+    let query = asked.touched(reader::execution_query(parts.uri.query()).map_err(ApiError::from))?;
     let engine = &asked.service.engine;
     let ended = engine.sandbox(&asked.account, &asked.id).cancel(&asked.execution, query.auto_resume).await;
-    view::ok(&shown::view(&asked.id, ended.map_err(|error| asked.fault(error))?))
+    Json::ok(&shown::view(&asked.id, ended.map_err(|error| asked.fault(error))?))
 }

@@ -19,7 +19,7 @@ use rules::{LineSplitter, OutputPosition};
 use serde_json::json;
 
 use crate::error::{ApiError, During, of_engine};
-use crate::layers::RequestId;
+use crate::request_id::RequestId;
 use crate::service::Service;
 
 /// A chunk is sent when it is this long, or when nothing more is there.

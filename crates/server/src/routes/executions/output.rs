@@ -1,66 +1,92 @@
 //! `GET /v1/sandboxes/{id}/executions/{execution}/output`: what an execution printed, as one piece or as a stream that goes on.
 
-use std::sync::Arc;
-
 use api::{ErrorCode, ExecutionOutput};
-use axum::Extension;
-use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent};
 use reader::Place;
 use rules::OutputPosition;
+use serde_json::json;
 
 use super::follow::{self, Begin};
 use super::{Asked, shown};
+use crate::endpoint::parameter::inline;
+use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::ApiError;
-use crate::keyring::Caller;
-use crate::layers::RequestId;
-use crate::output::{self, BufferedOutput, Content, OutputReservation};
+use crate::output::{self, BufferedOutput, OutputReservation};
 use crate::routes::read;
-use crate::service::Service;
 
 /// Of each channel in one answer that is held in memory; `more` says that there is more.
 const MOST_AT_ONCE: usize = 1 << 20;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Output of an execution
-///
-/// From its beginning, or from what follows `Last-Event-ID` or `after`. With `Accept: text/event-stream` a stream of the events of
-/// execute, each with an `id`, that goes on until the execution has ended; whoever comes back with the last id misses nothing and gets
-/// nothing twice, also after a restart of the service. Where output is not kept any more, an event `dropped` says how many bytes. Without
-/// it what there is now, as one answer. Reading keeps no sandbox awake.
-#[utoipa::path(
-    get, path = "/v1/sandboxes/{id}/executions/{execution}/output", operation_id = "getOutput", tag = "Executions",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("execution" = api::ExecutionId, Path, description = "Id of the execution."),
-        ("after" = inline(Option<api::OutputPlace>), Query, nullable = false, description = "Only what follows this id of an event, or this `next` or `outputEnd`."),
-        ("Last-Event-ID" = inline(Option<api::OutputPlace>), Header, nullable = false, description = "As `after`, which it goes over."),
-        ("lineEnds" = Option<bool>, Query, nullable = false, description = "`true` for a stream that tells how lines end, as that of execute does.")
-    ),
-    responses(
-        (status = 200, description = "What there is, or the stream.",
-            content((ExecutionOutput = "application/json"), (String = "text/event-stream", example = "id: 6.0\nevent: stdout\ndata: hello\n\nid: end\nevent: done\ndata: {\"exitCode\":0,\"durationMs\":3,\"signal\":null}\n\n"))),
-        (status = 204, description = "A stream after the id of the last event: there is nothing more, and no reason to come back."),
-        (status = 400, description = "A place that is none, or past the end of the output: `INVALID_REQUEST`."),
-        (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. It has no such execution: `EXECUTION_NOT_FOUND`.")
-    )
-)]
-pub async fn output(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    Extension(request_id): Extension<RequestId>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, request.uri()).await?;
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/sandboxes/{id}/executions/{execution}/output", READ)
+        .describe(
+            "getOutput",
+            Tag::Executions,
+            "Read the output of an execution",
+            "Starts at the beginning, or after `Last-Event-ID` or `after`. With `Accept: \
+         text/event-stream` the response is a stream of the same events as for execute, each \
+         with an `id`, until the execution has ended. A client that reconnects with the last \
+         id gets every byte once, also after a restart of the service. If output was dropped, \
+         an event `dropped` tells how many bytes. Without that header the response is the \
+         output so far. Reading does not keep the sandbox awake.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::EXECUTION_ID,
+            Parameter::query(
+                "after",
+                "Only output after this event id, `next` or `outputEnd`.",
+                inline::<api::OutputPlace>,
+            ),
+            Parameter::header(
+                "Last-Event-ID",
+                "Same as `after`; takes precedence over it.",
+                inline::<api::OutputPlace>,
+            ),
+            Parameter::flag("lineEnds", "`true` for a stream with line ends, as for execute."),
+        ])
+        .responds(
+            StatusCode::OK,
+            "The output so far, or the stream.",
+            [
+                Content::json::<ExecutionOutput>(),
+                Content::events().example(json!(
+                    "id: 6.0\n\
+                     event: stdout\n\
+                     data: hello\n\n\
+                     id: end\n\
+                     event: done\n\
+                     data: {\"exitCode\":0,\"durationMs\":3,\"signal\":null}\n\n"
+                )),
+            ],
+        )
+        .responds(
+            StatusCode::NO_CONTENT,
+            "For a stream after the last event: there is no more output, and clients should not \
+         reconnect.",
+            [],
+        )
+        .errors([
+            (ErrorCode::InvalidRequest, "The position is malformed or past the end of the output"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
+            (ErrorCode::ExecutionNotFound, "The execution does not exist"),
+        ])
+        .handler(output)
+}
+
+async fn output(call: Call) -> Result<Response, ApiError> {
+    let Call { service, caller, request_id, parts, .. } = call;
+    let asked = Asked::new(service, &caller, &parts.uri).await?;
     let status = asked.status().await?;
-    let query = reader::execution_query(request.uri().query())?;
-    let (place, field) = match last_seen(request.headers())? {
+    let query = reader::execution_query(parts.uri.query())?;
+    let (place, field) = match last_seen(&parts.headers)? {
         Some(place) => (Some(place), "Last-Event-ID"),
         None => (query.after, "after"),
     };
-    let is_stream = reader::wants_stream(read::values(request.headers(), header::ACCEPT));
+    let is_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
     let from = match place {
         None => OutputPosition::default(),
         Some(Place::At(position)) if status.output.covers(position) => position,
@@ -73,7 +99,7 @@ pub async fn output(
     };
     if !is_stream {
         let memory = asked.service.output_memory.response(&asked.account);
-        let content = Content::from(whole(&asked, from, &status, memory).await?);
+        let content = output::Content::from(whole(&asked, from, &status, memory).await?);
         let json = HeaderValue::from_static("application/json; charset=utf-8");
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, json);

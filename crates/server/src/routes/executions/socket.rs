@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 
 use super::shown;
 use crate::error::{ApiError, During, of_engine};
-use crate::layers::RequestId;
+use crate::request_id::RequestId;
 use crate::service::Service;
 
 /// The largest message that is read; a terminal's client sends keys, or a clipboard.

@@ -1,63 +1,84 @@
 //! `GET /v1/sandboxes/{id}/files`: a file's content, or a range of it.
 
-use std::sync::Arc;
+use api::ErrorCode;
 
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{FileInfo, FileOp, FileOperation, FileRange, FileResponse};
 use reader::ByteRange;
 
 use super::{Asked, outgoing, shown};
+use crate::endpoint::parameter::text;
+use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::ApiError;
-use crate::keyring::Caller;
 use crate::routes::read::values;
-use crate::service::Service;
 
-/// Read a file
-///
-/// Its bytes as they are. With the header `Range: bytes=FIRST-LAST`, one range, the answer is `206` with that part. `ETag` names the content;
-/// a range under `If-Range` with another name gets all of the new content. `HEAD` tells the same without the content. Files that do not
-/// know their length, as many in `/proc`, come without `Content-Length`.
-#[utoipa::path(
-    get, path = "/v1/sandboxes/{id}/files", operation_id = "readFile", tag = "Files",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.txt"),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
-        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to."),
-        ("Range" = Option<String>, Header, nullable = false, description = "The bytes that are wanted, one range. What is no such range is passed over, as RFC 9110 has it.", example = "bytes=0-1023"),
-        ("If-Range" = Option<String>, Header, nullable = false, description = "The `ETag` that the range is of.")
-    ),
-    responses(
-        (status = 200, description = "The content.", content((String = "application/octet-stream")),
-            headers(("ETag" = String, description = "Names the content."), ("Last-Modified" = String, description = "When it was changed."))),
-        (status = 206, description = "The part that was asked for.", content((String = "application/octet-stream")),
-            headers(("Content-Range" = String, description = "Which part of how much."), ("ETag" = String, description = "Names the content."))),
-        (status = 403, description = "The key lacks the scope: `FORBIDDEN`. The sandbox does not permit it: `PERMISSION_DENIED`."),
-        (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. There is nothing at the path: `FILE_NOT_FOUND`."),
-        (status = 409, description = "The sandbox is not `running`, and not to be resumed: `INVALID_STATE`. It is a directory, a device, a fifo or a socket: `NOT_A_FILE`. Something on the way is no directory: `NOT_A_DIRECTORY`."),
-        (status = 416, description = "The range begins behind the end: `INVALID_REQUEST`."),
-        (status = 502, description = "The sandbox failed: `EXECUTION_ERROR`.")
-    )
-)]
-pub async fn read(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    let asked = Asked::new(service, &caller, &uri).await?.to("read").in_run(&headers)?;
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/sandboxes/{id}/files", READ)
+        .describe(
+            "readFile",
+            Tag::Files,
+            "Read a file",
+            "Returns the content unchanged. With a single `Range: bytes=FIRST-LAST` the response \
+         is `206` with that part. `ETag` identifies the content; if `If-Range` names another, \
+         the response is the whole content. `HEAD` returns the headers only. A file without a \
+         known length, such as many in `/proc`, has no `Content-Length`.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::file_path("path", "/workspace/notes.txt"),
+            Parameter::AUTO_RESUME,
+            Parameter::RUN_ID,
+            Parameter::header(
+                "Range",
+                "A single range of bytes. Any other value is ignored (RFC 9110).",
+                text,
+            )
+            .example("bytes=0-1023"),
+            Parameter::header("If-Range", "The `ETag` to which the range applies.", text),
+        ])
+        .responds(StatusCode::OK, "The content.", [Content::raw("application/octet-stream")])
+        .header("ETag", "Identifies the content.")
+        .header("Last-Modified", "Time of the last modification.")
+        .responds(
+            StatusCode::PARTIAL_CONTENT,
+            "The requested part.",
+            [Content::raw("application/octet-stream")],
+        )
+        .header("Content-Range", "The part and the total length.")
+        .header("ETag", "Identifies the content.")
+        .error_as(
+            StatusCode::RANGE_NOT_SATISFIABLE,
+            ErrorCode::InvalidRequest,
+            "The range begins after the end of the file",
+        )
+        .errors([
+            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
+            (ErrorCode::FileNotFound, "The path does not exist"),
+            (
+                ErrorCode::InvalidState,
+                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
+            ),
+            (ErrorCode::NotAFile, "The path is a directory, a device, a FIFO or a socket"),
+            (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
+            (ErrorCode::ExecutionError, "The sandbox failed"),
+        ])
+        .handler(read)
+}
+
+async fn read(call: Call) -> Result<Response, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let asked = Asked::new(service, &caller, &parts.uri).await?.to("read").in_run(&parts.headers)?;
     let path = asked.query.path("path")?;
-    let mut range = reader::byte_range(values(&headers, header::RANGE)).filter(|_| method == Method::GET);
+    let mut range =
+        reader::byte_range(values(&parts.headers, header::RANGE)).filter(|_| parts.method == Method::GET);
     let is_other = |info: &FileInfo| {
-        let wanted = headers.get(header::IF_RANGE);
+        let wanted = parts.headers.get(header::IF_RANGE);
         wanted.is_some_and(|tag| tag.as_bytes() != shown::etag(info).as_bytes())
     };
-    if range.is_some() && headers.contains_key(header::IF_RANGE) {
+    if range.is_some() && parts.headers.contains_key(header::IF_RANGE) {
         // That a range begins behind the end of another content is nobody's mistake.
         let now = open(&asked, &path, None).await?;
         range = range.filter(|_| !is_other(&now.info));
@@ -72,10 +93,10 @@ pub async fn read(
     if is_part && found.length == Some(0) {
         return Err(nothing_of(&found.info));
     }
-    if method == Method::GET {
+    if parts.method == Method::GET {
         asked.tell_read(&found.work.paths[0], &found.info);
     }
-    Ok(answer(&asked, found, is_part, &method))
+    Ok(answer(&asked, found, is_part, &parts.method))
 }
 
 /// A file whose bytes wait.
@@ -95,7 +116,7 @@ async fn open(asked: &Asked, path: &[u8], range: Option<ByteRange>) -> Result<Fo
     let mut work = asked.begin_as(&FileOp::Read { path: path.to_vec(), range }).await?;
     match work.next_response().await.map_err(|error| asked.fault(error))? {
         FileResponse::Content { info, offset, length } => Ok(Found { work, info, offset, length }),
-        _ => Err(ApiError::internal("an errand read a file and said something else")),
+        _ => Err(ApiError::internal("the agent gave an unexpected response to a read operation")),
     }
 }
 

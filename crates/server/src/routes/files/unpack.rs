@@ -1,48 +1,60 @@
 //! `PUT /v1/sandboxes/{id}/files/tar`: unpacks an archive into a directory.
 
-use std::sync::Arc;
+use api::ErrorCode;
 
-use axum::Extension;
-use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{Asked, shown, upload};
+use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
 use crate::error::ApiError;
 use crate::keyring::Caller;
 use crate::routes::view;
-use crate::service::Service;
 
-/// Unpack a tar archive
-///
-/// Into a directory, which is made where it is not there. The archive is plain tar (ustar, pax or GNU). Nothing of it gets out of the
-/// directory: a `..` is refused, a `/` in front is left away, and no entry goes through a link. Files that are there are replaced.
-/// Devices, fifos and sockets are skipped and counted. Everything belongs to root. What was unpacked before a failure stays.
-#[utoipa::path(
-    put, path = "/v1/sandboxes/{id}/files/tar", operation_id = "unpackArchive", tag = "Files",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/project"),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
-        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
-    ),
-    request_body(content = String, content_type = "application/x-tar", description = "The archive."),
-    responses(
-        (status = 200, description = "What came out of it.", body = api::Unpacked),
-        (status = 400, description = "The body is no such archive, broke off, or would leave the directory: `INVALID_REQUEST`."),
-        (status = 403, description = "The key lacks the scope: `FORBIDDEN`. The sandbox does not permit it: `PERMISSION_DENIED`."),
-        (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. There is nothing at the path: `FILE_NOT_FOUND`."),
-        (status = 409, description = "The sandbox is not `running`, and not to be resumed: `INVALID_STATE`. Something is in the way: `FILE_EXISTS`, `NOT_A_DIRECTORY`, `DIRECTORY_NOT_EMPTY`."),
-        (status = 507, description = "The sandbox's disk is full: `DISK_FULL`."),
-        (status = 502, description = "The sandbox failed: `EXECUTION_ERROR`.")
-    )
-)]
-pub async fn unpack(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
+pub fn endpoint() -> Endpoint {
+    Endpoint::put("/v1/sandboxes/{id}/files/tar", WRITE)
+        .describe(
+            "unpackArchive",
+            Tag::Files,
+            "Unpack a tar archive",
+            "Unpacks an uncompressed tar archive (ustar, pax or GNU) into a directory, which is \
+         created if missing. Entries stay within the directory: `..` is refused, a leading \
+         `/` is removed, and symbolic links are not followed. Existing files are replaced. \
+         Devices, FIFOs and sockets are skipped and counted. All files belong to root. After \
+         a failure, the entries unpacked so far remain.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::file_path("path", "/workspace/project"),
+            Parameter::AUTO_RESUME,
+            Parameter::RUN_ID,
+        ])
+        .raw_body("application/x-tar", true, "The archive.")
+        .returns::<api::Unpacked>(StatusCode::OK, "Counts of the unpacked entries.")
+        .errors([
+            (
+                ErrorCode::InvalidRequest,
+                "The body is not such an archive, is incomplete, or has an entry outside the \
+         directory",
+            ),
+            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
+            (ErrorCode::FileNotFound, "The path does not exist"),
+            (
+                ErrorCode::InvalidState,
+                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
+            ),
+            (ErrorCode::FileExists, "A file is in the way of an entry"),
+            (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
+            (ErrorCode::DirectoryNotEmpty, "A directory that is not empty is in the way of an entry"),
+            (ErrorCode::ExecutionError, "The sandbox failed"),
+            (ErrorCode::DiskFull, "The sandbox's disk is full"),
+        ])
+        .handler(unpack)
+}
+
+async fn unpack(call: Call<Caller, RawBody>) -> Result<Json<api::Unpacked>, ApiError> {
+    let Call { service, caller, parts, body: RawBody(body), .. } = call;
     let asked = Asked::new(service, &caller, &parts.uri).await?.to("unpack").in_run(&parts.headers)?;
     asked.touched(upload::check(&parts.headers))?;
     let begun = asked.begin(|query| Ok(FileOp::Unpack { path: query.path("path")? })).await;
@@ -51,7 +63,7 @@ pub async fn unpack(
     upload::feed(&asked, &mut work, body).await?;
     let tally = work.tally().await.map_err(|error| asked.fault(error))?;
     asked.tell_archive(api::EventKind::FileCreated, &path);
-    view::ok(&api::Unpacked {
+    Json::ok(&api::Unpacked {
         path,
         files: tally.files,
         directories: tally.directories,

@@ -1,49 +1,55 @@
 //! `PUT /v1/sandboxes/{id}/files`: puts a body in the place of a file.
 
-use std::sync::Arc;
+use api::ErrorCode;
 
-use axum::Extension;
-use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{Asked, shown, upload};
+use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
 use crate::error::ApiError;
 use crate::keyring::Caller;
 use crate::routes::view;
-use crate::service::Service;
 
-/// Write a file
-///
-/// The body is its content, of any size and type. It takes the place of the file in one step when all of it is there: an upload that
-/// breaks off leaves the old file as it was. A file that is replaced keeps its owner, and its mode unless one is given. A link is followed.
-#[utoipa::path(
-    put, path = "/v1/sandboxes/{id}/files", operation_id = "writeFile", tag = "Files",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("path" = String, Query, description = "Absolute, or relative to the sandbox's working directory; any bytes, percent-encoded.", min_length = 1, max_length = 4095, pattern = r"^[^\x00]+$", example = "/workspace/notes.txt"),
-        ("mode" = Option<String>, Query, nullable = false, description = "Its mode, octal; 644 for a new file where it is left out.", pattern = r"^[0-7]{3,4}$", example = "0644"),
-        ("parents" = Option<bool>, Query, nullable = false, description = "Makes the directories above it; `false` where it is left out."),
-        ("autoResume" = Option<bool>, Query, nullable = false, description = "Whether a paused sandbox is resumed for this; `true` where it is left out."),
-        ("X-Run-Id" = inline(Option<api::RunId>), Header, nullable = false, description = "The run that its events belong to.")
-    ),
-    request_body(content = Option<String>, content_type = "application/octet-stream", description = "The content; an empty file without it."),
-    responses(
-        (status = 200, description = "The file.", body = api::FileEntry),
-        (status = 400, description = "The request cannot be read, or its body broke off: `INVALID_REQUEST`."),
-        (status = 403, description = "The key lacks the scope: `FORBIDDEN`. The sandbox does not permit it: `PERMISSION_DENIED`."),
-        (status = 404, description = "There is no such sandbox: `SANDBOX_NOT_FOUND`. The directory is not there: `FILE_NOT_FOUND`."),
-        (status = 409, description = "The sandbox is not `running`, and not to be resumed: `INVALID_STATE`. A directory, a device, a fifo or a socket is there: `NOT_A_FILE`. Something on the way is no directory: `NOT_A_DIRECTORY`."),
-        (status = 507, description = "The sandbox's disk is full: `DISK_FULL`."),
-        (status = 502, description = "The sandbox failed: `EXECUTION_ERROR`.")
-    )
-)]
-pub async fn write(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
+pub fn endpoint() -> Endpoint {
+    Endpoint::put("/v1/sandboxes/{id}/files", WRITE)
+        .describe(
+            "writeFile",
+            Tag::Files,
+            "Write a file",
+            "The body is the content, of any size and type. It replaces the file atomically when \
+         it is complete; an incomplete upload changes nothing. A replaced file keeps its \
+         owner, and its mode unless `mode` is given. Symbolic links are followed.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::file_path("path", "/workspace/notes.txt"),
+            Parameter::mode("The mode in octal; default 644 for a new file.", "0644"),
+            Parameter::flag("parents", "Whether to create missing parent directories; default `false`."),
+            Parameter::AUTO_RESUME,
+            Parameter::RUN_ID,
+        ])
+        .raw_body("application/octet-stream", false, "The content. Without a body the file is empty.")
+        .returns::<api::FileEntry>(StatusCode::OK, "The file.")
+        .errors([
+            (ErrorCode::InvalidRequest, "The request cannot be read, or its body was incomplete"),
+            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
+            (ErrorCode::FileNotFound, "The parent directory does not exist"),
+            (
+                ErrorCode::InvalidState,
+                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
+            ),
+            (ErrorCode::NotAFile, "The path is a directory, a device, a FIFO or a socket"),
+            (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
+            (ErrorCode::ExecutionError, "The sandbox failed"),
+            (ErrorCode::DiskFull, "The sandbox's disk is full"),
+        ])
+        .handler(write)
+}
+
+async fn write(call: Call<Caller, RawBody>) -> Result<Json<api::FileEntry>, ApiError> {
+    let Call { service, caller, parts, body: RawBody(body), .. } = call;
     let asked = Asked::new(service, &caller, &parts.uri).await?.to("write").in_run(&parts.headers)?;
     asked.touched(upload::check(&parts.headers))?;
     let order = |query: &reader::FileQuery| {
@@ -56,5 +62,5 @@ pub async fn write(
     upload::feed(&asked, &mut work, body).await?;
     let info = work.info().await.map_err(|error| asked.fault(error))?;
     asked.tell_created(&path, &info);
-    view::ok(&shown::entry(&path, &info))
+    Json::ok(&shown::entry(&path, &info))
 }

@@ -1,44 +1,38 @@
 //! `DELETE /v1/sandboxes/{id}/ports/{port}`: a port is reached from outside no more.
 
-use std::sync::Arc;
-
-use api::PortClosed;
-use axum::Extension;
-use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
-use axum::response::Response;
+use api::{ErrorCode, PortClosed};
+use axum::http::StatusCode;
 
 use super::named;
+use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::{ApiError, During, of_engine};
-use crate::keyring::Caller;
-use crate::routes::{read, view};
-use crate::service::Service;
+use crate::routes::read;
 
-/// Close a port
-///
-/// Connections through it are cut, and its tokens are good for nothing, also when it is exposed again. A paused sandbox stays
-/// paused.
-#[utoipa::path(
-    delete, path = "/v1/sandboxes/{id}/ports/{port}", operation_id = "closePort", tag = "Ports",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("port" = u16, Path, description = "The port.", minimum = 1, maximum = 65535, example = 8080)
-    ),
-    responses(
-        (status = 200, description = "It is closed.", body = PortClosed),
-        (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`. The port is not exposed: `PORT_NOT_FOUND`."),
-        (status = 409, description = "The sandbox is neither `running` nor `paused`: `INVALID_STATE`.")
-    )
-)]
-pub async fn close(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let (id, port) = named(&service, &caller.account, &uri).await?;
-    let run = read::run_id(&headers).inspect_err(|_| service.engine.sandbox(&caller.account, &id).touch())?;
+pub fn endpoint() -> Endpoint {
+    Endpoint::delete("/v1/sandboxes/{id}/ports/{port}", WRITE)
+        .describe(
+            "closePort",
+            Tag::Ports,
+            "Close a port",
+            "Closes connections through the port and invalidates its tokens for good, even if the \
+         port is exposed again. A paused sandbox stays paused.",
+        )
+        .parameters([Parameter::SANDBOX_ID, Parameter::PORT])
+        .returns::<PortClosed>(StatusCode::OK, "The port is closed.")
+        .errors([
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+            (ErrorCode::PortNotFound, "The port is not exposed"),
+            (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+        ])
+        .handler(close)
+}
+
+async fn close(call: Call) -> Result<Json<PortClosed>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let (id, port) = named(&service, &caller.account, &parts.uri).await?;
+    let run =
+        read::run_id(&parts.headers).inspect_err(|_| service.engine.sandbox(&caller.account, &id).touch())?;
     let closed = service.engine.sandbox(&caller.account, &id).close_port(port, run).await;
     let closed_at = closed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-    view::ok(&PortClosed { port, closed_at: closed_at.into() })
+    Json::ok(&PortClosed { port, closed_at: closed_at.into() })
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use api::{ExposeBody, Port, RunId};
-use axum::Extension;
-use axum::extract::{Request, State};
+use api::{ErrorCode, ExposeBody, Port, RunId};
 use axum::http::StatusCode;
-use axum::response::Response;
 use bytes::Bytes;
+use serde_json::json;
 
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::Answer;
@@ -16,45 +15,48 @@ use crate::routes::named::Named;
 use crate::routes::view;
 use crate::service::Service;
 
-const BODY_MAX: usize = 64 << 10;
+pub fn endpoint() -> Endpoint {
+    Endpoint::post("/v1/sandboxes/{id}/ports", WRITE)
+        .describe(
+            "exposePort",
+            Tag::Ports,
+            "Expose a port",
+            "Makes a port of the sandbox reachable at the URL in the response, whether or not a \
+             program listens yet. A private port requires an API key of the account with the \
+             scope `execute`, or a token. If the port is exposed already, its tokens become \
+             invalid and its connections are closed. A paused sandbox stays paused until there is \
+             traffic.",
+        )
+        .parameters([Parameter::SANDBOX_ID, Parameter::IDEMPOTENCY_KEY])
+        .json_body::<ExposeBody>(
+            64 << 10,
+            Content::json::<ExposeBody>().example(json!({"port": 8080, "visibility": "private"})),
+            "Unknown fields are ignored; a repeated or `null` field is an error.",
+        )
+        .returns::<Port>(StatusCode::CREATED, "The port with its URL.")
+        .replayable()
+        .errors([
+            (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
+            (ErrorCode::InvalidConfig, "A value is out of its range or set, or 64 ports are exposed already"),
+            (
+                ErrorCode::PortNotAllowed,
+                "The sandbox's `network.ingress.allowPorts` does not include the port",
+            ),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+            (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+        ])
+        .handler(expose)
+}
 
-/// Expose a port
-///
-/// What listens on it inside is reached at the URL of the answer, now or whenever something does. A private port wants an API key of
-/// the account with the scope `execute`, or a token. A port that is exposed already is exposed anew: its tokens are good for nothing
-/// any more, and connections through it are cut. A paused sandbox stays paused until there is traffic.
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{id}/ports", operation_id = "exposePort", tag = "Ports",
-    params(
-        ("id" = api::SandboxId, Path, description = "Id of the sandbox."),
-        ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = r"^[\x21-\x7e]+$",
-            description = "As with create.", example = "8e03978e-40d5-43dd-bc93-6894a57f9324")
-    ),
-    request_body(content = ExposeBody, description = "Unknown fields are ignored; one that is given twice, or is `null`, is an error.",
-        example = json!({"port": 8080, "visibility": "private"})),
-    responses(
-        (status = 201, description = "The port with its URL.", body = Port,
-            headers(("Idempotency-Replayed" = String, description = "`true` on an answer that was given before under the same key."))),
-        (status = 400, description = "Malformed or wrongly typed: `INVALID_REQUEST`. A value out of its range or set, or more than 64 ports: `INVALID_CONFIG`."),
-        (status = 403, description = "The key lacks the scope: `FORBIDDEN`. The sandbox's `network.ingress.allowPorts` does not name the port: `PORT_NOT_ALLOWED`."),
-        (status = 404, description = "There is no such sandbox, or it was terminated: `SANDBOX_NOT_FOUND`."),
-        (status = 409, description = "The sandbox is neither `running` nor `paused`: `INVALID_STATE`."),
-        (status = 413, description = "The body is larger than 64 KiB: `INVALID_REQUEST`.")
-    )
-)]
-pub async fn expose(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
+async fn expose(call: Call<Caller, JsonBody<ExposeBody>>) -> Result<Json<Port>, ApiError> {
+    let Call { service, caller, parts, body, .. } = call;
     let named = Named::find(&service, &caller, &parts, "ports", During::Other).await?;
     let (key, run) = (named.key()?, named.run_id()?);
-    let body = named.body(body, BODY_MAX).await?;
+    let body = named.body(body).await?;
     let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move { carry_out(&shared, &account, &id, &asked, run).await };
-    service.once.run(&caller, &endpoint, key, body, work).await
+    service.once.run(&caller, &endpoint, key, body, work).await.map(Json::written)
 }
 
 async fn carry_out(

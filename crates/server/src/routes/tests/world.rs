@@ -28,7 +28,7 @@ pub struct World {
     harness: Harness,
 }
 
-/// `Authorization` of account `one`, which may do everything; of account `two`, likewise.
+/// `Authorization` with key `n` of the [`Harness`].
 pub fn bearer(n: u8) -> String {
     format!("Bearer {}", key(n).as_str())
 }

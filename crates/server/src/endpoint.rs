@@ -1,0 +1,214 @@
+//! One declaration per endpoint, from which routing, authorization, rate limits, metric labels and the OpenAPI document follow.
+//!
+//! ```text
+//! Endpoint::post(PATH, WRITE).describe(..).parameters([..]).json_body::<B>(..).returns::<R>(..).errors([..]).handler(f)
+//! ```
+//!
+//! The second argument of the constructor is the access rule. There is no default: an endpoint without an access rule does not
+//! compile, and only the handler of a [`Keyed`] endpoint gets a [`Caller`]. [`Table`] dispatches to declared endpoints and to nothing
+//! else, so a path without a declaration has no handler to reach.
+
+mod body;
+mod document;
+pub mod parameter;
+mod table;
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::Method;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use rules::{Charge, KeyCharge, Scope};
+
+use crate::error::ApiError;
+use crate::keyring::Caller;
+use crate::request_id::RequestId;
+use crate::service::Service;
+
+pub use body::{Json, JsonBody, NoBody, Payload, RawBody};
+pub use document::{Content, DocumentedError, Operation, Tag};
+pub use parameter::Parameter;
+pub use table::{Conflict, Matched, Table};
+
+/// What a request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// No key. The request counts against no limit.
+    Open,
+    Key {
+        scope: Scope,
+        charge: Charge,
+    },
+}
+
+/// What admission, log and metrics know of a request by its method and path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// The template of the path.
+    pub route: &'static str,
+    pub access: Access,
+}
+
+/// An access rule, which decides whether the handler gets a caller.
+pub trait AccessRule: Copy + Send + Sync + 'static {
+    /// `()` for open endpoints, [`Caller`] for keyed ones.
+    type Caller: Send + 'static;
+
+    fn access(self) -> Access;
+
+    /// None if the endpoint needs a caller and the request has none.
+    fn caller(admitted: Option<Caller>) -> Option<Self::Caller>;
+}
+
+/// Anyone may call the endpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct Open;
+
+/// The caller needs an API key with a scope, and the call counts against a rate limit.
+#[derive(Debug, Clone, Copy)]
+pub struct Keyed {
+    pub scope: Scope,
+    pub charge: Charge,
+}
+
+pub const READ: Keyed = Keyed { scope: Scope::Read, charge: Charge::Key(KeyCharge::Read) };
+pub const WRITE: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Write) };
+/// Counts as a write and as a creation.
+pub const CREATE: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Create) };
+/// Starts a command: counts against the limit of the sandbox.
+pub const EXECUTE: Keyed = Keyed { scope: Scope::Execute, charge: Charge::Sandbox };
+/// Changes or talks to a command that runs: counts as a write.
+pub const INTERACT: Keyed = Keyed { scope: Scope::Execute, charge: Charge::Key(KeyCharge::Write) };
+
+impl AccessRule for Open {
+    type Caller = ();
+
+    fn access(self) -> Access {
+        Access::Open
+    }
+
+    fn caller(_: Option<Caller>) -> Option<()> {
+        Some(())
+    }
+}
+
+impl AccessRule for Keyed {
+    type Caller = Caller;
+
+    fn access(self) -> Access {
+        Access::Key { scope: self.scope, charge: self.charge }
+    }
+
+    fn caller(admitted: Option<Caller>) -> Option<Caller> {
+        admitted
+    }
+}
+
+/// A request that was authorized and counted, as a handler gets it.
+pub struct Call<C = Caller, B = NoBody> {
+    pub service: Arc<Service>,
+    pub caller: C,
+    pub request_id: RequestId,
+    pub parts: Parts,
+    pub body: B,
+}
+
+/// An authorized request before the handler's types are known.
+pub struct Authorized {
+    pub service: Arc<Service>,
+    pub caller: Option<Caller>,
+    pub request_id: RequestId,
+    pub request: Request,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// A complete declaration.
+pub struct Endpoint {
+    pub method: Method,
+    /// The template, which is also the label in logs and metrics.
+    pub path: &'static str,
+    pub access: Access,
+    /// None for endpoints that the OpenAPI document leaves out.
+    pub operation: Option<Operation>,
+    handler: Box<dyn Fn(Authorized) -> Answering + Send + Sync>,
+}
+
+/// An endpoint under construction: `A` is the access rule, `B` the request body, `R` what the handler returns.
+#[must_use]
+pub struct Declaration<A, B = NoBody, R = Response> {
+    method: Method,
+    path: &'static str,
+    access: A,
+    operation: Option<Operation>,
+    /// The largest body in bytes.
+    body_max: usize,
+    types: PhantomData<fn(B) -> R>,
+}
+
+impl Endpoint {
+    pub fn get<A: AccessRule>(path: &'static str, access: A) -> Declaration<A> {
+        Declaration::new(Method::GET, path, access)
+    }
+
+    pub fn post<A: AccessRule>(path: &'static str, access: A) -> Declaration<A> {
+        Declaration::new(Method::POST, path, access)
+    }
+
+    pub fn put<A: AccessRule>(path: &'static str, access: A) -> Declaration<A> {
+        Declaration::new(Method::PUT, path, access)
+    }
+
+    pub fn patch<A: AccessRule>(path: &'static str, access: A) -> Declaration<A> {
+        Declaration::new(Method::PATCH, path, access)
+    }
+
+    pub fn delete<A: AccessRule>(path: &'static str, access: A) -> Declaration<A> {
+        Declaration::new(Method::DELETE, path, access)
+    }
+
+    /// Runs the handler.
+    pub async fn call(&self, authorized: Authorized) -> Response {
+        (self.handler)(authorized).await
+    }
+}
+
+impl<A: AccessRule> Declaration<A> {
+    fn new(method: Method, path: &'static str, access: A) -> Self {
+        Self { method, path, access, operation: None, body_max: 0, types: PhantomData }
+    }
+}
+
+impl<A: AccessRule, B: Payload, R: IntoResponse + 'static> Declaration<A, B, R> {
+    /// Completes the declaration. The handler takes the declared body and returns the declared response.
+    pub fn handler<H, F>(self, handler: H) -> Endpoint
+    where
+        H: Fn(Call<A::Caller, B>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<R, ApiError>> + Send + 'static,
+    {
+        let Self { method, path, access, operation, body_max, .. } = self;
+        let handler = move |authorized: Authorized| -> Answering {
+            let Authorized { service, caller, request_id, request } = authorized;
+            let Some(caller) = A::caller(caller) else {
+                // Admission lets no such request through; if it did, the request is refused here.
+                let error =
+                    ApiError::internal("a request without a caller reached an endpoint that needs a key");
+                return Box::pin(std::future::ready(error.into_response()));
+            };
+            let (parts, body) = request.into_parts();
+            let body = B::new(body, body_max);
+            let answering = handler(Call { service, caller, request_id, parts, body });
+            Box::pin(async move { answering.await.into_response() })
+        };
+        Endpoint { method, path, access: access.access(), operation, handler: Box::new(handler) }
+    }
+
+    /// The same declaration with other types for body and response.
+    fn with_types<B2, R2>(self) -> Declaration<A, B2, R2> {
+        let Self { method, path, access, operation, body_max, .. } = self;
+        Declaration { method, path, access, operation, body_max, types: PhantomData }
+    }
+}

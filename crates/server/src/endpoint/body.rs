@@ -1,0 +1,87 @@
+//! The bodies that endpoints declare: of requests and of responses.
+
+use std::marker::PhantomData;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::error::ApiError;
+
+/// The body of a request, as its handler gets it.
+pub trait Payload: Send + 'static {
+    /// `most` is the declared bound in bytes.
+    fn new(body: Body, most: usize) -> Self;
+}
+
+/// No body is declared: one that is sent is not read.
+pub struct NoBody;
+
+/// Content that is passed on as it arrives, without a bound.
+pub struct RawBody(pub Body);
+
+/// A JSON document of type `T`, not read yet.
+pub struct JsonBody<T> {
+    pub body: Body,
+    /// The largest body in bytes.
+    pub most: usize,
+    document: PhantomData<fn() -> T>,
+}
+
+impl Payload for NoBody {
+    fn new(_: Body, _: usize) -> Self {
+        Self
+    }
+}
+
+impl Payload for RawBody {
+    fn new(body: Body, _: usize) -> Self {
+        Self(body)
+    }
+}
+
+impl<T: 'static> Payload for JsonBody<T> {
+    fn new(body: Body, most: usize) -> Self {
+        Self { body, most, document: PhantomData }
+    }
+}
+
+/// A response whose body is a JSON document of type `T`.
+pub struct Json<T> {
+    response: Response,
+    document: PhantomData<fn() -> T>,
+}
+
+impl<T: Serialize> Json<T> {
+    /// A `200`.
+    pub fn ok(document: &T) -> Result<Self, ApiError> {
+        Self::with_status(StatusCode::OK, document)
+    }
+
+    /// A `201`.
+    pub fn created(document: &T) -> Result<Self, ApiError> {
+        Self::with_status(StatusCode::CREATED, document)
+    }
+
+    fn with_status(status: StatusCode, document: &T) -> Result<Self, ApiError> {
+        let text = serde_json::to_vec(document)
+            .map_err(|error| ApiError::internal(format!("a response cannot be written: {error}")))?;
+        let kind = HeaderValue::from_static("application/json; charset=utf-8");
+        Ok(Self::written((status, [(header::CONTENT_TYPE, kind)], Bytes::from(text)).into_response()))
+    }
+}
+
+impl<T> Json<T> {
+    /// A response whose body was written before, such as one that was stored under an idempotency key.
+    pub fn written(response: Response) -> Self {
+        Self { response, document: PhantomData }
+    }
+}
+
+impl<T> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        self.response
+    }
+}

@@ -1,0 +1,166 @@
+//! Parameters as endpoints declare them for the OpenAPI document.
+
+use serde_json::{Value, json};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A parameter in the path, the query or a header.
+#[derive(Clone, Copy)]
+pub struct Parameter {
+    name: &'static str,
+    location: Location,
+    required: bool,
+    description: &'static str,
+    schema: fn() -> Value,
+    example: Option<Example>,
+}
+
+#[derive(Clone, Copy)]
+enum Location {
+    Path,
+    Query,
+    Header,
+}
+
+#[derive(Clone, Copy)]
+enum Example {
+    Text(&'static str),
+    Number(u32),
+}
+
+impl Parameter {
+    pub const SANDBOX_ID: Self = Self::path("id", "Id of the sandbox.", reference::<api::SandboxId>);
+    pub const EXECUTION_ID: Self =
+        Self::path("execution", "Id of the execution.", reference::<api::ExecutionId>);
+    pub const PORT: Self = Self::path("port", "The port.", port).with_example(Example::Number(8080));
+    pub const LIMIT: Self = Self::query("limit", "Items per page; default 20.", limit);
+    pub const OFFSET: Self = Self::query("offset", "Items to skip; default 0.", offset);
+    pub const AUTO_RESUME: Self =
+        Self::flag("autoResume", "Whether to resume a paused sandbox; default `true`.");
+    /// The run of an endpoint's events.
+    pub const RUN_ID: Self =
+        Self::header("X-Run-Id", "The run to which the events of this request belong.", inline::<api::RunId>);
+    pub const IDEMPOTENCY_KEY: Self = Self::header("Idempotency-Key", "Same as for create.", idempotency_key)
+        .example("8e03978e-40d5-43dd-bc93-6894a57f9324");
+
+    pub const fn path(name: &'static str, description: &'static str, schema: fn() -> Value) -> Self {
+        Self { name, location: Location::Path, required: true, description, schema, example: None }
+    }
+
+    /// One that may be left out, as all in queries and headers unless [`Self::required`] says otherwise.
+    pub const fn query(name: &'static str, description: &'static str, schema: fn() -> Value) -> Self {
+        Self { name, location: Location::Query, required: false, description, schema, example: None }
+    }
+
+    pub const fn header(name: &'static str, description: &'static str, schema: fn() -> Value) -> Self {
+        Self { name, location: Location::Header, required: false, description, schema, example: None }
+    }
+
+    /// `true` or `false` in the query.
+    pub const fn flag(name: &'static str, description: &'static str) -> Self {
+        Self::query(name, description, boolean)
+    }
+
+    /// A path in a sandbox's file system.
+    pub const fn file_path(name: &'static str, example: &'static str) -> Self {
+        const DESCRIPTION: &str = "Absolute, or relative to the working directory of the sandbox. Any bytes, \
+             percent-encoded.";
+        Self::query(name, DESCRIPTION, file_path).required().example(example)
+    }
+
+    /// The permission bits of a file.
+    pub const fn mode(description: &'static str, example: &'static str) -> Self {
+        Self::query("mode", description, mode).example(example)
+    }
+
+    pub const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    pub const fn describe(mut self, description: &'static str) -> Self {
+        self.description = description;
+        self
+    }
+
+    pub const fn example(self, example: &'static str) -> Self {
+        self.with_example(Example::Text(example))
+    }
+
+    const fn with_example(mut self, example: Example) -> Self {
+        self.example = Some(example);
+        self
+    }
+
+    /// The parameter as the OpenAPI document has it.
+    pub fn document(&self) -> Value {
+        let mut document = json!({
+            "name": self.name,
+            "in": match self.location {
+                Location::Path => "path",
+                Location::Query => "query",
+                Location::Header => "header",
+            },
+            "required": self.required,
+            "description": self.description,
+            "schema": (self.schema)(),
+        });
+        match self.example {
+            Some(Example::Text(text)) => document["example"] = json!(text),
+            Some(Example::Number(number)) => document["example"] = json!(number),
+            None => {}
+        }
+        document
+    }
+}
+
+/// The schema of a type, written out in place.
+pub fn inline<T: PartialSchema>() -> Value {
+    json!(T::schema())
+}
+
+/// A reference to the schema of a type among the components.
+pub fn reference<T: ToSchema>() -> Value {
+    json!({ "$ref": format!("#/components/schemas/{}", T::name()) })
+}
+
+/// A list of what a type describes.
+pub fn list_of<T: ToSchema>() -> Value {
+    json!({ "type": "array", "items": reference::<T>() })
+}
+
+pub fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+pub fn event_id() -> Value {
+    json!({ "type": "string", "pattern": "^ev_[0-9]{16}$" })
+}
+
+fn boolean() -> Value {
+    json!({ "type": "boolean" })
+}
+
+fn port() -> Value {
+    json!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 65_535 })
+}
+
+fn limit() -> Value {
+    json!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 100 })
+}
+
+/// Up to the largest integer that every JSON client can hold.
+fn offset() -> Value {
+    json!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": 9_007_199_254_740_991_u64 })
+}
+
+fn file_path() -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": 4095, "pattern": r"^[^\x00]+$" })
+}
+
+fn mode() -> Value {
+    json!({ "type": "string", "pattern": "^[0-7]{3,4}$" })
+}
+
+fn idempotency_key() -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$" })
+}
