@@ -29,7 +29,8 @@ use listen::{Answer, Application};
 use rules::{Charge, Scope};
 use tower::Service as _;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, of_quota};
+use crate::in_flight;
 use crate::service::Service;
 use admission::admit;
 use record::Record;
@@ -92,6 +93,7 @@ impl Guarded {
         }
         // Dropped without an answer it says that the client went away.
         let mut record = Record::begin(&service, &id, rule, &request);
+        let mut permit = None;
         let mut response = match admitted.refusal {
             Some(error) => {
                 record.caller = admitted.caller;
@@ -99,14 +101,25 @@ impl Guarded {
             }
             None => {
                 request.extensions_mut().insert(id.clone());
+                let mut entered = Ok(());
                 if let Some(caller) = admitted.caller {
                     record.caller = Some(caller.clone());
+                    let kind = in_flight::Kind::of(request.headers());
+                    entered = service.in_flight.enter(&caller.account, kind).map(|held| permit = Some(held));
                     request.extensions_mut().insert(caller);
                 }
-                let answering = async move { router.call(request).await };
-                match AssertUnwindSafe(answering).catch_unwind().await {
-                    Ok(Ok(response)) => response,
-                    Err(panic) => panicked(&*panic).into_response(),
+                match entered {
+                    Ok(()) => {
+                        let answering = async move { router.call(request).await };
+                        match AssertUnwindSafe(answering).catch_unwind().await {
+                            Ok(Ok(response)) => response,
+                            Err(panic) => panicked(&*panic).into_response(),
+                        }
+                    }
+                    Err(refused) => {
+                        service.metrics.refused("quota_exceeded");
+                        of_quota(&refused).into_response()
+                    }
                 }
             }
         };
@@ -118,7 +131,10 @@ impl Guarded {
             envelope::behead(&mut response);
         }
         record.answered(response.status(), told);
-        response
+        match permit {
+            Some(permit) => permit.attach(response),
+            None => response,
+        }
     }
 }
 

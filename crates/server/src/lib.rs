@@ -11,6 +11,7 @@ mod doctor;
 mod error;
 mod explain;
 mod first_key;
+mod in_flight;
 mod keyring;
 mod layers;
 mod limiter;
