@@ -79,6 +79,8 @@ impl Rig {
         let pool = engine::PoolTarget { count: options.pool, resources: config().resources };
         let engine_settings = EngineSettings {
             capacity: options.capacity,
+            quotas: Default::default(),
+            host: None,
             pool: if options.pool > 0 { [(IMAGE.to_owned(), pool)].into() } else { Default::default() },
             concurrent_executions: options.concurrent_executions,
             execution_queue: options.execution_queue,

@@ -5,6 +5,7 @@
 
 mod answer;
 mod client;
+mod disk;
 mod events;
 mod keys;
 mod network;
@@ -49,12 +50,24 @@ pub struct Service {
     process: Mutex<Option<Child>>,
     keys: keys::Keys,
     _sweeper: Sweeper,
+    /// Unmounted after the sweeper has removed what is on it.
+    small_disk: Option<disk::SmallDisk>,
 }
 
 impl Service {
     /// An installation whose process does not run yet.
     pub fn new(options: &ServiceOptions) -> Result<Self> {
-        let place = Place::fresh();
+        let mut place = Place::fresh();
+        let small_disk = match options.disk_mb {
+            Some(megabytes) => {
+                std::fs::create_dir_all(place.data.parent().context("a place without a parent")?)?;
+                let disk = disk::SmallDisk::new(&place.data, megabytes)?;
+                // Below the mount, so that the sweeper can remove it.
+                place.data = disk.mount.join("data");
+                Some(disk)
+            }
+            None => None,
+        };
         let sweeper = Sweeper::new(&place, &RigOptions::default());
         std::fs::create_dir_all(&place.data)?;
         let [address, plain, metrics] = free_addresses()?;
@@ -66,6 +79,7 @@ impl Service {
             process: Mutex::default(),
             keys: keys::Keys::default(),
             _sweeper: sweeper,
+            small_disk,
         };
         service.lay_out_images(options)?;
         let text = options.toml(&service.place, &agent()?, [address, plain, metrics]);
@@ -205,6 +219,13 @@ impl Service {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+    }
+
+    /// Bytes that are free on the small disk of a service that has one.
+    pub fn free_bytes(&self) -> Result<u64> {
+        let disk = self.small_disk.as_ref().context("the service has no disk of its own")?;
+        let statvfs = rustix::fs::statvfs(&disk.mount)?;
+        Ok(statvfs.f_bavail * statvfs.f_frsize)
     }
 
     /// The name of the image that every service has.

@@ -109,6 +109,8 @@ codes! {
     DirectoryNotEmpty "DIRECTORY_NOT_EMPTY" 409,
     /// Too many requests, creations or concurrent executions; the header `Retry-After` says when to try again.
     RateLimited "RATE_LIMITED" 429,
+    /// The account has as much as the operator allows it; `details` has the quota and the numbers.
+    QuotaExceeded "QUOTA_EXCEEDED" 429,
     /// An unexpected fault of the server.
     InternalError "INTERNAL_ERROR" 500,
     /// A fault inside of the sandbox while a command was executed.
@@ -192,6 +194,7 @@ mod tests {
             (403, "PORT_NOT_ALLOWED"),
             (404, "PORT_NOT_FOUND"),
             (502, "PORT_UNREACHABLE"),
+            (429, "QUOTA_EXCEEDED"),
         ];
         assert_eq!(rows.len(), ErrorCode::ALL.len());
         for (status, name) in rows {

@@ -147,6 +147,18 @@ impl Cgroups {
         }
     }
 
+    /// Bytes of the sandbox's files that wait in the page cache to be written; 0 where the kernel does not tell.
+    pub fn dirty_bytes(&self, name: &str) -> u64 {
+        let (controller, fields) = match self.layout {
+            Layout::V2 => ("", ["file_dirty ", "file_writeback "]),
+            Layout::V1 => ("memory", ["total_dirty ", "total_writeback "]),
+        };
+        let text = fs::read_to_string(self.dir(controller, name).join("memory.stat")).unwrap_or_default();
+        let value =
+            |line: &str| fields.iter().find_map(|field| line.strip_prefix(field)?.parse::<u64>().ok());
+        text.lines().filter_map(value).sum()
+    }
+
     /// Sets the limits of a sandbox.
     pub fn limit(&self, name: &str, limits: Limits, cpus: &str) -> io::Result<()> {
         match self.layout {

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
 use async_trait::async_trait;
-use driver::{ByteStream, Driver, DriverError, NetworkHook, Presence, SandboxSpec};
+use driver::{ByteStream, DiskUse, Driver, DriverError, NetworkHook, Presence, SandboxSpec};
 
 use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::disk;
@@ -209,6 +209,16 @@ impl Driver for OciDriver {
             let written = fs::metadata(&disk).and_then(|metadata| metadata.modified()).ok();
             let since_epoch = written.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
             Ok(since_epoch.and_then(|duration| u64::try_from(duration.as_millis()).ok()))
+        })
+        .await
+    }
+
+    async fn disk_use(&self, id: &SandboxId) -> Result<DiskUse, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            let disk = Paths::of(&inner.settings, &id).disk();
+            let allocated = fs::metadata(disk).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+            Ok(DiskUse { allocated, dirty: inner.cgroups.dirty_bytes(id.as_str()) })
         })
         .await
     }

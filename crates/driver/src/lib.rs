@@ -58,6 +58,15 @@ pub enum Presence {
     Paused,
 }
 
+/// What a sandbox has written to its disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Bytes that its disk occupies on the host.
+    pub allocated: u64,
+    /// Bytes that wait in the page cache to be written.
+    pub dirty: u64,
+}
+
 /// Why a driver call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
@@ -120,6 +129,11 @@ pub trait Driver: Send + Sync + 'static {
     /// When the sandbox was last known to run, in milliseconds since the epoch, from a source that survives a reboot; `None` if
     /// there is none. The engine ends the running time there when it finds the processes gone.
     async fn last_seen_running_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError>;
+
+    /// What the sandbox has written; nothing where the backend cannot tell.
+    async fn disk_use(&self, _id: &SandboxId) -> Result<DiskUse, DriverError> {
+        Ok(DiskUse::default())
+    }
 
     /// All sandboxes of which this host has a trace.
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError>;

@@ -23,7 +23,7 @@ mod network_policy;
 mod ports;
 mod timeouts;
 
-pub use lifecycle::PROCESSES_LOST;
+pub use lifecycle::{DISK_PRESSURE, ON_REQUEST, PROCESSES_LOST};
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -250,8 +250,8 @@ impl Actor {
                 let work = WorkKind::of_detached(is_terminal);
                 self.admit(work, Operation::Execute { auto_resume }, reply).await;
             }
-            ActorRequest::Pause { reply } => {
-                let result = self.pause(lifecycle::ON_REQUEST).await;
+            ActorRequest::Pause { reason, reply } => {
+                let result = self.pause(reason).await;
                 let _ = reply.send(result);
             }
             ActorRequest::Resume { reply } => {

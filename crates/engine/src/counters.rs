@@ -47,11 +47,16 @@ counters! {
     /// Creates and resumes refused for lack of capacity, and creates refused for lack of a range of user ids.
     refused_capacity,
     refused_slots,
+    /// Requests refused because the host's disk or memory is really used up, and because of a quota.
+    refused_shortage,
+    refused_quota,
     /// Admitted commands, and commands refused because too many were running.
     executions_started,
     refused_executions,
     paused_on_request,
     paused_idle,
+    /// Pauses of sandboxes that wrote while the host's disk was almost full.
+    paused_disk_pressure,
     resumed,
     /// Sandboxes terminated on request, at the end of their lifetime, and at the end of the retention of paused sandboxes.
     terminated_on_request,
@@ -130,6 +135,8 @@ impl Counters {
         match error {
             EngineError::NoCapacity(_) => self.refused_capacity.add(1),
             EngineError::NoSlot(_) => self.refused_slots.add(1),
+            EngineError::Shortage(_) => self.refused_shortage.add(1),
+            EngineError::Quota(_) => self.refused_quota.add(1),
             EngineError::TooManyExecutions(_) => self.refused_executions.add(1),
             _ => {}
         }

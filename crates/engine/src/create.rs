@@ -88,11 +88,12 @@ async fn try_create(
         Some(provisioned) => (provisioned, &counters.created_warm),
         None => {
             let provisioner = &services.provisioner;
-            let provisioned = provisioner.provision_with_eviction(config.resources, template).await?;
+            let provisioned =
+                provisioner.provision_with_eviction(account, config.resources, template).await?;
             (provisioned, &counters.created_cold)
         }
     };
-    let configured = configure(services, provisioned, &config).await?;
+    let configured = configure(services, provisioned, account, &config).await?;
     let status = record(services, configured, account.to_owned(), config, idempotency).await?;
     counter.add(1);
     Ok(status)
@@ -115,12 +116,15 @@ fn take_from_pool(
 async fn configure(
     services: &Services,
     mut sandbox: ProvisionedSandbox,
+    account: &str,
     config: &SandboxConfig,
 ) -> Result<ConfiguredSandbox, EngineError> {
-    let Err(error) = try_configure(services, &mut sandbox, config).await else {
+    let Err(error) = try_configure(services, &mut sandbox, account, config).await else {
         return Ok(ConfiguredSandbox(sandbox));
     };
-    let is_unchanged = matches!(error, EngineError::NoCapacity(_));
+    sandbox.reservation.unclaim();
+    let is_unchanged =
+        matches!(error, EngineError::NoCapacity(_) | EngineError::Quota(_) | EngineError::Shortage(_));
     let unused = if is_unchanged { services.warm_pool.put_back(sandbox) } else { Some(sandbox) };
     if let Some(sandbox) = unused {
         services.provisioner.discard(sandbox).await;
@@ -131,9 +135,11 @@ async fn configure(
 async fn try_configure(
     services: &Services,
     sandbox: &mut ProvisionedSandbox,
+    account: &str,
     config: &SandboxConfig,
 ) -> Result<(), EngineError> {
     let wanted = config.resources;
+    sandbox.reservation.claim(account, wanted)?;
     if sandbox.resources != wanted {
         while let Err(error) = sandbox.reservation.resize(wanted) {
             if !(services.ledger.could_fit(wanted) && services.provisioner.evict_one_or_wait().await) {
@@ -218,6 +224,8 @@ async fn record_failure(services: &Services, account: String, error: &EngineErro
         error,
         EngineError::NoCapacity(_)
             | EngineError::NoSlot(_)
+            | EngineError::Shortage(_)
+            | EngineError::Quota(_)
             | EngineError::Stopping
             | EngineError::Store(StoreError::AlreadyRemembered { .. })
     );

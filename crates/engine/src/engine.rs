@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{SandboxConfig, SandboxId, SandboxState};
 use driver::Driver;
 use net::Network;
-use rules::{AutoResume, Capacity, Operation, Usage};
+use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, Usage};
 use store::Store;
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,7 +21,7 @@ use crate::services::Services;
 use crate::settings::{EngineSettings, FindImage, Template};
 use crate::status::Status;
 use crate::warm_pool::PoolState;
-use crate::{network_refusals, purge};
+use crate::{network_refusals, pressure, purge};
 
 /// How long the agent may take to connect to a port inside.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,6 +53,9 @@ impl Engine {
             let Services { journal, registry, counters, tasks, .. } = &*services;
             network_refusals::Recorder::new(journal.clone(), Arc::clone(registry), Arc::clone(counters))
                 .start(refusals, tasks);
+        }
+        if let Some(watch) = services.host_watch.clone() {
+            pressure::start(&services, watch).await;
         }
         services.refill().start();
         purge::start(
@@ -86,6 +89,25 @@ impl Engine {
     /// Operations on a sandbox of an account. Each operation fails if the account has no such sandbox.
     pub fn sandbox<'a>(&'a self, account: &'a str, id: &'a SandboxId) -> SandboxHandle<'a> {
         SandboxHandle::new(&self.services, account, id)
+    }
+
+    /// What the sandboxes of an account hold.
+    pub fn used_by(&self, account: &str) -> AccountUsage {
+        self.services.ledger.used_by(account)
+    }
+
+    pub fn quotas(&self) -> &QuotaTable {
+        self.services.ledger.quotas()
+    }
+
+    /// Bytes of the execution logs of an account.
+    pub fn execution_log_bytes(&self, account: &str) -> u64 {
+        self.services.detached.account_bytes(&self.services.registry, account)
+    }
+
+    /// Refuses work that writes to the host's disk while that is almost full.
+    pub fn check_disk(&self) -> Result<(), EngineError> {
+        Ok(self.services.ledger.check_disk()?)
     }
 
     /// The host's capacity, and how much of it sandboxes hold.

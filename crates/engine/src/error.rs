@@ -26,6 +26,10 @@ pub enum EngineError {
     NeverStarted(#[from] rules::NeverStarted),
     #[error(transparent)]
     NoCapacity(#[from] rules::Exhausted),
+    #[error(transparent)]
+    Shortage(#[from] rules::Shortage),
+    #[error(transparent)]
+    Quota(#[from] rules::QuotaExceeded),
     #[error("all {0} ranges of user ids of this host are in use; try again when other sandboxes have ended")]
     NoSlot(u32),
     /// The image has something other than a directory at the requested working directory or above it, or a read-only one.

@@ -130,6 +130,11 @@ fn absolute<'a>(workdir: &[u8], path: &'a [u8]) -> Cow<'a, [u8]> {
 }
 
 impl FileOp {
+    /// Whether it takes space on the disk.
+    pub fn writes(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::MakeDir { .. } | Self::Unpack { .. })
+    }
+
     fn paths(&self) -> Vec<&[u8]> {
         match self {
             Self::Read { path, .. }

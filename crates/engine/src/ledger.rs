@@ -1,35 +1,53 @@
-//! What of the host is given away: capacity, and ranges of user ids. Both come back when their holder is dropped.
+//! The capacity ledger: what of the host is promised, to whom, and which ranges of user ids are taken. A [`Reservation`] and a
+//! [`SlotLease`] give back what they hold when they are dropped.
+//!
+//! One lock covers the host and all accounts, so that concurrent creates together never exceed a quota.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Resources;
-use rules::{Capacity, Hold, Usage};
+use rules::{AccountUsage, Capacity, Hold, QuotaTable, Shortage, Usage};
 
 use crate::error::EngineError;
 
 /// Counts for the whole host.
 #[derive(Debug)]
 pub struct Ledger {
-    capacity: Capacity,
     slots: u32,
-    state: Mutex<State>,
+    quotas: QuotaTable,
+    state: Mutex<LedgerState>,
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct LedgerState {
+    /// Its disk follows what the file system really has left.
+    capacity: Capacity,
     used: Usage,
+    /// Accounts that have a sandbox.
+    accounts: HashMap<Arc<str>, AccountUsage>,
+    disk_shortage: Option<Shortage>,
+    memory_shortage: Option<Shortage>,
     taken: BTreeSet<u32>,
-    /// Where the search for a free slot begins, so that a range of ids rests before it is used again.
+    /// Where the search for a free slot begins, so that a range of ids is reused as late as possible.
     next: u32,
 }
 
-/// A sandbox's share of the host.
+/// A sandbox's share of the host, and of its account's quotas.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Arc<Ledger>,
     resources: Resources,
     hold: Hold,
+    /// `None` for a sandbox of the warm pool.
+    account: Option<AccountShare>,
+}
+
+/// What of an account's quotas a sandbox uses.
+#[derive(Debug)]
+struct AccountShare {
+    account: Arc<str>,
+    resources: Resources,
 }
 
 /// A range of user ids.
@@ -40,39 +58,102 @@ pub struct SlotLease {
 }
 
 impl Ledger {
-    pub fn new(capacity: Capacity, slots: u32) -> Self {
-        Self { capacity, slots, state: Mutex::default() }
+    pub fn new(capacity: Capacity, quotas: QuotaTable, slots: u32) -> Self {
+        let state = LedgerState {
+            capacity,
+            used: Usage::default(),
+            accounts: HashMap::new(),
+            disk_shortage: None,
+            memory_shortage: None,
+            taken: BTreeSet::new(),
+            next: 0,
+        };
+        Self { slots, quotas, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves numbers that are still whole.
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
+        // Every change under the lock is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn capacity(&self) -> Capacity {
-        self.capacity
+        self.state().capacity
     }
 
     pub fn used(&self) -> Usage {
         self.state().used
     }
 
-    pub fn reserve(self: &Arc<Self>, resources: Resources) -> Result<Reservation, EngineError> {
+    pub fn quotas(&self) -> &QuotaTable {
+        &self.quotas
+    }
+
+    pub fn used_by(&self, account: &str) -> AccountUsage {
+        self.state().accounts.get(account).copied().unwrap_or_default()
+    }
+
+    /// Sets the disk that may be promised from now on.
+    pub fn set_disk(&self, disk_mb: u64, overcommit: f64) {
         let mut state = self.state();
-        state.used = self.capacity.admit(state.used, resources)?;
-        Ok(Reservation { ledger: Arc::clone(self), resources, hold: Hold::Running })
+        state.capacity = state.capacity.with_disk(disk_mb, overcommit);
+    }
+
+    /// Sets what the host is short of. While it is, no sandbox is started.
+    pub fn set_shortages(&self, disk: Option<Shortage>, memory: Option<Shortage>) {
+        let mut state = self.state();
+        (state.disk_shortage, state.memory_shortage) = (disk, memory);
+    }
+
+    /// Refuses work that writes while the disk of the host is almost full.
+    pub fn check_disk(&self) -> Result<(), Shortage> {
+        self.state().disk_shortage.map_or(Ok(()), Err)
+    }
+
+    /// Reserves what a new sandbox needs: of an account, or for the warm pool.
+    pub fn reserve(
+        self: &Arc<Self>,
+        resources: Resources,
+        account: Option<&str>,
+    ) -> Result<Reservation, EngineError> {
+        let mut state = self.state();
+        // The quota first: what an account may not have, no eviction from the warm pool can give it.
+        let share = match account {
+            Some(account) => Some(self.share(&state, account, resources)?),
+            None => None,
+        };
+        state.check_shortages()?;
+        state.used = state.capacity.admit(state.used, resources)?;
+        let account = share.map(|(account, usage)| state.charge(account, usage, resources));
+        Ok(Reservation { ledger: Arc::clone(self), resources, hold: Hold::Running, account })
+    }
+
+    fn share(
+        &self,
+        state: &LedgerState,
+        account: &str,
+        resources: Resources,
+    ) -> Result<(Arc<str>, AccountUsage), EngineError> {
+        let (account, used) = match state.accounts.get_key_value(account) {
+            Some((account, used)) => (Arc::clone(account), *used),
+            None => (Arc::from(account), AccountUsage::default()),
+        };
+        let usage = self.quotas.of(&account).admit(used, resources)?;
+        Ok((account, usage))
     }
 
     /// Whether it would fit if nothing else were there.
     pub fn could_fit(&self, resources: Resources) -> bool {
-        self.capacity.admit(Usage::default(), resources).is_ok()
+        self.state().capacity.admit(Usage::default(), resources).is_ok()
     }
 
-    /// For a sandbox that was found and exists already, whether there is room or not.
-    pub fn adopt(self: &Arc<Self>, resources: Resources, hold: Hold) -> Reservation {
+    /// For a recovered sandbox, which exists whether it fits or not.
+    pub fn adopt(self: &Arc<Self>, resources: Resources, hold: Hold, account: &str) -> Reservation {
         let mut state = self.state();
         state.used = state.used.plus(Usage::of(resources, hold));
-        Reservation { ledger: Arc::clone(self), resources, hold }
+        let account: Arc<str> = Arc::from(account);
+        let usage = state.accounts.get(&account).copied().unwrap_or_default().adopt(resources, hold);
+        let account = Some(state.charge(account, usage, resources));
+        Reservation { ledger: Arc::clone(self), resources, hold, account }
     }
 
     pub fn lease_slot(self: &Arc<Self>) -> Result<SlotLease, EngineError> {
@@ -86,43 +167,104 @@ impl Ledger {
         Ok(SlotLease { ledger: Arc::clone(self), number })
     }
 
-    /// For a sandbox that was found and has its range already.
+    /// For a recovered sandbox, which has its range already.
     pub fn adopt_slot(self: &Arc<Self>, number: u32) -> SlotLease {
         self.state().taken.insert(number);
         SlotLease { ledger: Arc::clone(self), number }
     }
 }
 
+impl LedgerState {
+    fn check_shortages(&self) -> Result<(), Shortage> {
+        self.disk_shortage.or(self.memory_shortage).map_or(Ok(()), Err)
+    }
+
+    fn charge(&mut self, account: Arc<str>, usage: AccountUsage, resources: Resources) -> AccountShare {
+        self.accounts.insert(Arc::clone(&account), usage);
+        AccountShare { account, resources }
+    }
+
+    fn refund(&mut self, share: &AccountShare, hold: Hold) {
+        let Some(used) = self.accounts.get_mut(&share.account) else { return };
+        *used = used.release(share.resources, hold);
+        // Accounts without sandboxes take no memory.
+        if *used == AccountUsage::default() {
+            self.accounts.remove(&share.account);
+        }
+    }
+}
+
 impl Reservation {
-    /// The share of a sandbox that is now paused, or stopped. Always possible: it holds no more than before.
+    /// Charges a sandbox of the warm pool to the account that claims it, in the size that the account asked for.
+    pub fn claim(&mut self, account: &str, resources: Resources) -> Result<(), EngineError> {
+        if self.account.is_some() {
+            return Ok(());
+        }
+        let mut state = self.ledger.state();
+        state.check_shortages()?;
+        let (account, usage) = self.ledger.share(&state, account, resources)?;
+        self.account = Some(state.charge(account, usage, resources));
+        Ok(())
+    }
+
+    /// Takes the charge back: the sandbox belongs to the warm pool again.
+    pub fn unclaim(&mut self) {
+        if let Some(share) = self.account.take() {
+            self.ledger.state().refund(&share, self.hold);
+        }
+    }
+
+    /// The share of a sandbox that is now paused or stopped. Cannot fail: it holds no more than before.
     pub fn lower(&mut self, hold: Hold) {
         let mut state = self.ledger.state();
         state.used = state.used.release(self.resources, self.hold).plus(Usage::of(self.resources, hold));
+        if let Some(share) = &self.account
+            && let Some(used) = state.accounts.get_mut(&share.account)
+        {
+            *used = used.release(share.resources, self.hold).adopt(share.resources, hold);
+        }
         self.hold = hold;
     }
 
-    /// The share of a sandbox that is to run again, if there is room.
+    /// The share of a sandbox that is to run again, if there is capacity and its account may have it.
     pub fn raise(&mut self) -> Result<(), EngineError> {
         let mut state = self.ledger.state();
-        state.used = self.ledger.capacity.resume(state.used, self.resources, self.hold)?;
+        // The memory of frozen processes is in use already; stopped sandboxes start new ones.
+        match self.hold {
+            Hold::Stopped => state.check_shortages()?,
+            Hold::Running | Hold::Paused => state.disk_shortage.map_or(Ok(()), Err)?,
+        }
+        let charged = match &self.account {
+            Some(share) => {
+                let used = state.accounts.get(&share.account).copied().unwrap_or_default();
+                let usage = self.ledger.quotas.of(&share.account).resume(used, share.resources, self.hold)?;
+                Some((Arc::clone(&share.account), usage))
+            }
+            None => None,
+        };
+        state.used = state.capacity.resume(state.used, self.resources, self.hold)?;
+        state.accounts.extend(charged);
         self.hold = Hold::Running;
         Ok(())
     }
 
-    /// The share of a sandbox that is given another size, if there is room.
+    /// The share of a sandbox that is given another size, if there is capacity.
     pub fn resize(&mut self, resources: Resources) -> Result<(), EngineError> {
         let mut state = self.ledger.state();
         let without = state.used.release(self.resources, self.hold);
-        state.used = self.ledger.capacity.admit(without, resources)?;
+        state.used = state.capacity.admit(without, resources)?;
         self.resources = resources;
         Ok(())
     }
 
-    /// Gives the share back before its holder is gone. Nothing is left to give back then.
+    /// Gives the share back early. Dropping the reservation then gives back nothing more.
     pub fn release(&mut self) {
         let mut state = self.ledger.state();
         state.used = state.used.release(self.resources, self.hold);
         self.resources = Resources { cpu: 0, memory_mb: 0, disk_mb: 0 };
+        if let Some(share) = self.account.take() {
+            state.refund(&share, self.hold);
+        }
     }
 
     pub fn hold(&self) -> Hold {
@@ -137,7 +279,7 @@ impl Drop for Reservation {
 }
 
 impl SlotLease {
-    /// Never gives the range out again in this daemon's life: something on the host may still use it.
+    /// Never gives the range out again while this daemon runs: something on the host may still use it.
     pub fn keep(self) {
         std::mem::forget(self);
     }
@@ -151,45 +293,153 @@ impl Drop for SlotLease {
 
 #[cfg(test)]
 mod tests {
+    use rules::{Quota, Quotas};
+
     use super::*;
 
     const SIZE: Resources = Resources { cpu: 2, memory_mb: 2048, disk_mb: 5120 };
+    const WIDE: Capacity = Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 1_000_000 };
 
     fn ledger() -> Arc<Ledger> {
-        Arc::new(Ledger::new(Capacity { cpu: 4, memory_mb: 4096, disk_mb: 10_240 }, 3))
+        let capacity = Capacity { cpu: 4, memory_mb: 4096, disk_mb: 10_240 };
+        Arc::new(Ledger::new(capacity, QuotaTable::default(), 3))
+    }
+
+    fn with_quotas(default: Quotas) -> Arc<Ledger> {
+        Arc::new(Ledger::new(WIDE, QuotaTable { default, ..QuotaTable::default() }, 100))
+    }
+
+    fn refused_by<T: std::fmt::Debug>(result: Result<T, EngineError>) -> Quota {
+        match result {
+            Err(EngineError::Quota(refused)) => refused.quota,
+            other => panic!("{other:?} is no refusal by a quota"),
+        }
     }
 
     #[test]
-    fn what_is_dropped_comes_back() {
+    fn a_dropped_reservation_comes_back() {
         let ledger = ledger();
-        let first = ledger.reserve(SIZE).unwrap();
-        let second = ledger.reserve(SIZE).unwrap();
-        assert!(matches!(ledger.reserve(SIZE), Err(EngineError::NoCapacity(_))));
+        let first = ledger.reserve(SIZE, Some("acme")).unwrap();
+        let second = ledger.reserve(SIZE, None).unwrap();
+        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::NoCapacity(_))));
         drop(first);
-        ledger.reserve(SIZE).unwrap();
+        ledger.reserve(SIZE, None).unwrap();
         drop(second);
-        assert_eq!(ledger.used(), Usage::default());
+        assert_eq!((ledger.used(), ledger.used_by("acme")), Default::default());
+        assert!(ledger.state().accounts.is_empty());
     }
 
     #[test]
-    fn a_paused_one_lends_its_processors_and_may_not_get_them_back() {
-        let ledger = Arc::new(Ledger::new(Capacity { cpu: 2, memory_mb: 9000, disk_mb: 90_000 }, 3));
-        let mut paused = ledger.reserve(SIZE).unwrap();
+    fn a_paused_sandbox_lends_its_cpu_and_memory_and_may_not_get_them_back() {
+        let capacity = Capacity { cpu: 2, memory_mb: 2048, disk_mb: 90_000 };
+        let ledger = Arc::new(Ledger::new(capacity, QuotaTable::default(), 3));
+        let mut paused = ledger.reserve(SIZE, None).unwrap();
         paused.lower(Hold::Paused);
-        let other = ledger.reserve(SIZE).unwrap();
+        let other = ledger.reserve(SIZE, None).unwrap();
         assert!(paused.raise().is_err());
         drop(other);
         paused.raise().unwrap();
-        assert_eq!(ledger.used().cpu, 2);
+        assert_eq!((ledger.used().cpu, ledger.used().memory_mb), (2, 2048));
     }
 
     #[test]
-    fn slots_are_given_out_once_and_rest_before_they_come_again() {
+    fn slots_are_given_out_once_and_reused_as_late_as_possible() {
         let ledger = ledger();
         let first = ledger.lease_slot().unwrap();
         drop(first);
         let taken: Vec<_> = (0..3).map(|_| ledger.lease_slot().unwrap()).collect();
         assert_eq!(taken.iter().map(|lease| lease.number).collect::<Vec<_>>(), [1, 2, 0]);
         assert!(matches!(ledger.lease_slot(), Err(EngineError::NoSlot(3))));
+    }
+
+    #[test]
+    fn an_account_stays_within_its_quotas_and_leaves_others_alone() {
+        let ledger = with_quotas(Quotas { sandboxes: Some(3), vcpus: Some(4), ..Quotas::default() });
+        let mut first = ledger.reserve(SIZE, Some("acme")).unwrap();
+        let _second = ledger.reserve(SIZE, Some("acme")).unwrap();
+        assert_eq!(refused_by(ledger.reserve(SIZE, Some("acme"))), Quota::Vcpus);
+        let _other = ledger.reserve(SIZE, Some("other")).unwrap();
+        first.lower(Hold::Paused);
+        let third = ledger.reserve(SIZE, Some("acme")).unwrap();
+        assert_eq!(refused_by(first.raise()), Quota::Vcpus);
+        drop(third);
+        first.raise().unwrap();
+        first.lower(Hold::Paused);
+        let _third = ledger.reserve(SIZE, Some("acme")).unwrap();
+        assert_eq!(refused_by(ledger.reserve(SIZE, Some("acme"))), Quota::Sandboxes);
+        assert_eq!((ledger.used_by("acme").sandboxes, ledger.used_by("acme").resources.cpu), (3, 4));
+    }
+
+    #[test]
+    fn a_sandbox_of_the_warm_pool_counts_when_it_is_claimed() {
+        let ledger = with_quotas(Quotas { sandboxes: Some(1), memory_mb: Some(2048), ..Quotas::default() });
+        let large = Resources { memory_mb: 4096, ..SIZE };
+        let mut pooled = ledger.reserve(large, None).unwrap();
+        let mut other = ledger.reserve(SIZE, None).unwrap();
+        assert_eq!(ledger.used_by("acme").sandboxes, 0);
+        // In the size that is asked for, not in the one that it was provisioned with.
+        pooled.claim("acme", SIZE).unwrap();
+        pooled.resize(SIZE).unwrap();
+        assert_eq!(refused_by(other.claim("acme", SIZE)), Quota::Sandboxes);
+        pooled.unclaim();
+        assert_eq!(ledger.used_by("acme"), AccountUsage::default());
+        other.claim("acme", SIZE).unwrap();
+        drop((pooled, other));
+        assert_eq!((ledger.used(), ledger.used_by("acme")), Default::default());
+    }
+
+    #[test]
+    fn recovered_sandboxes_count_even_over_the_quota() {
+        let ledger = with_quotas(Quotas { sandboxes: Some(1), ..Quotas::default() });
+        let found: Vec<_> = (0..3).map(|_| ledger.adopt(SIZE, Hold::Paused, "acme")).collect();
+        assert_eq!(ledger.used_by("acme").sandboxes, 3);
+        assert_eq!(refused_by(ledger.reserve(SIZE, Some("acme"))), Quota::Sandboxes);
+        drop(found);
+        ledger.reserve(SIZE, Some("acme")).unwrap();
+    }
+
+    #[test]
+    fn concurrent_creates_never_exceed_a_quota() {
+        let ledger = with_quotas(Quotas { sandboxes: Some(20), ..Quotas::default() });
+        let held: Vec<Reservation> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        (0..10).filter_map(|_| ledger.reserve(SIZE, Some("acme")).ok()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!((held.len(), ledger.used_by("acme").sandboxes), (20, 20));
+    }
+
+    #[test]
+    fn nothing_starts_while_the_host_is_short() {
+        let ledger = with_quotas(Quotas::default());
+        let mut paused = ledger.adopt(SIZE, Hold::Paused, "acme");
+        let mut stopped = ledger.adopt(SIZE, Hold::Stopped, "acme");
+        let disk = Shortage::Disk { free_mb: 10, needed_mb: 150 };
+        ledger.set_shortages(Some(disk), None);
+        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::Shortage(_))));
+        assert!(matches!(paused.raise(), Err(EngineError::Shortage(_))));
+        assert_eq!(ledger.check_disk(), Err(disk));
+        ledger.set_shortages(None, Some(Shortage::Memory { available_mb: 10, reserve_mb: 100 }));
+        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::Shortage(_))));
+        assert!(matches!(stopped.raise(), Err(EngineError::Shortage(_))));
+        // Its memory is in use already.
+        paused.raise().unwrap();
+        ledger.set_shortages(None, None);
+        stopped.raise().unwrap();
+        ledger.reserve(SIZE, None).unwrap();
+    }
+
+    #[test]
+    fn the_disk_that_may_be_promised_follows_the_host() {
+        let ledger = with_quotas(Quotas::default());
+        ledger.set_disk(5120, 2.0);
+        let _both = [ledger.reserve(SIZE, None).unwrap(), ledger.reserve(SIZE, None).unwrap()];
+        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::NoCapacity(_))));
+        assert_eq!(ledger.capacity(), Capacity { disk_mb: 10_240, ..WIDE });
     }
 }

@@ -33,6 +33,8 @@ pub enum ActorRequest {
         reply: Reply<Admission>,
     },
     Pause {
+        /// In the event of the pause.
+        reason: &'static str,
         reply: Reply<PauseResult>,
     },
     Resume {

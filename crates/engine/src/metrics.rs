@@ -5,6 +5,7 @@ use rules::{Capacity, Usage};
 
 use crate::counters::Counts;
 use crate::host::guest;
+use crate::host_watch::{DiskState, HostWatch};
 use crate::services::Services;
 use crate::warm_pool::PoolState;
 
@@ -22,6 +23,8 @@ pub struct MetricsSnapshot {
     pub capacity: Capacity,
     pub usage: Usage,
     pub counts: Counts,
+    /// The host's disk, if it is watched.
+    pub disk: Option<DiskState>,
     /// Refusals by the network, by the code of the reason.
     pub network_refusals: Vec<(&'static str, u64)>,
     /// Traffic and connections of all sandboxes together.
@@ -48,6 +51,7 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         capacity: services.ledger.capacity(),
         usage: services.ledger.used(),
         counts: counters.read(),
+        disk: services.host_watch.as_ref().map(HostWatch::disk),
         network_refusals: counters.network_refusals.read(),
         traffic: traffic(services),
     }

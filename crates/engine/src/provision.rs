@@ -67,23 +67,24 @@ impl Provisioner {
         Self { host, ledger, warm_pool, tasks }
     }
 
-    /// Provisions a sandbox if the host has capacity.
+    /// Provisions a sandbox for the warm pool if the host has capacity.
     pub async fn provision(
         &self,
         resources: Resources,
         template: Template,
     ) -> Result<ProvisionedSandbox, EngineError> {
-        self.start(self.reserve(resources)?, template).await
+        self.start(self.reserve(resources, None)?, template).await
     }
 
-    /// Provisions a sandbox and evicts warm sandboxes if the host has no capacity.
+    /// Provisions a sandbox for an account, and evicts warm sandboxes if the host has no capacity.
     pub async fn provision_with_eviction(
         &self,
+        account: &str,
         resources: Resources,
         template: Template,
     ) -> Result<ProvisionedSandbox, EngineError> {
         let reserved = loop {
-            match self.reserve(resources) {
+            match self.reserve(resources, Some(account)) {
                 Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
                     if self.ledger.could_fit(resources) && self.evict_one_or_wait().await => {}
                 reserved => break reserved?,
@@ -92,11 +93,11 @@ impl Provisioner {
         self.start(reserved, template).await
     }
 
-    fn reserve(&self, resources: Resources) -> Result<ReservedSandbox, EngineError> {
+    fn reserve(&self, resources: Resources, account: Option<&str>) -> Result<ReservedSandbox, EngineError> {
         if self.tasks.is_stopping() {
             return Err(EngineError::Stopping);
         }
-        let reservation = self.ledger.reserve(resources)?;
+        let reservation = self.ledger.reserve(resources, account)?;
         let slot = self.ledger.lease_slot()?;
         Ok(ReservedSandbox { id: new_sandbox_id(), resources, reservation, slot })
     }

@@ -110,7 +110,7 @@ async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, E
     if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)).await {
         tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
     }
-    let reservation = services.ledger.adopt(record.config.resources, hold);
+    let reservation = services.ledger.adopt(record.config.resources, hold, &record.account);
     let slot = services.ledger.adopt_slot(record.slot);
     actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot });
     Ok(hold)

@@ -7,6 +7,7 @@ use rules::{AutoResume, ExposeOrder, NetworkChange, Operation, PortRefusal, Time
 use serde_json::Value;
 use store::{ExposedPort, NewEvent};
 
+use crate::actor::ON_REQUEST;
 use crate::engine::DIAL_TIMEOUT;
 use crate::error::EngineError;
 use crate::execution::{self, Execution};
@@ -22,7 +23,7 @@ use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
 #[derive(Clone, Copy)]
 pub struct SandboxHandle<'a> {
     pub(crate) services: &'a Arc<Services>,
-    account: &'a str,
+    pub(crate) account: &'a str,
     pub(crate) id: &'a SandboxId,
 }
 
@@ -41,7 +42,7 @@ impl<'a> SandboxHandle<'a> {
     }
 
     pub async fn pause(self) -> Result<PauseResult, EngineError> {
-        self.request(|reply| ActorRequest::Pause { reply }).await
+        self.request(|reply| ActorRequest::Pause { reason: ON_REQUEST, reply }).await
     }
 
     pub async fn resume(self) -> Result<ResumeResult, EngineError> {
@@ -64,6 +65,10 @@ impl<'a> SandboxHandle<'a> {
     /// Starts a file operation. A paused sandbox is resumed for it if `auto_resume` allows.
     pub async fn file_op(self, auto_resume: bool, op: &FileOp) -> Result<FileOperation, EngineError> {
         let actor = self.actor().await?;
+        if op.writes() {
+            let checked = self.services.ledger.check_disk().map_err(EngineError::from);
+            checked.inspect_err(|error| self.services.counters.refusal(error))?;
+        }
         let started = files::start(&actor, auto_resume, op).await;
         self.explain_not_found(started).await
     }

@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::detached::ExecutionRegistry;
 use crate::engine::Parts;
 use crate::host::Host;
+use crate::host_watch::HostWatch;
 use crate::journal::Journal;
 use crate::ledger::Ledger;
 use crate::provision::Provisioner;
@@ -30,6 +31,8 @@ pub struct Services {
     pub actors: Arc<ActorContext>,
     pub tasks: Tasks,
     pub find_image: FindImage,
+    /// How the host is watched, and what was seen last.
+    pub host_watch: Option<HostWatch>,
 }
 
 impl Services {
@@ -40,7 +43,7 @@ impl Services {
         let registry = Arc::new(SandboxRegistry::default());
         let host = Arc::new(Host::new(driver, network, clock));
         let journal = Journal::new(store, clock, Arc::clone(&counters));
-        let ledger = Arc::new(Ledger::new(settings.capacity, settings.slots));
+        let ledger = Arc::new(Ledger::new(settings.capacity, settings.quotas.clone(), settings.slots));
         let warm_pool = Arc::new(WarmPool::new(&settings.pool));
         let provisioner = Arc::new(Provisioner::new(
             Arc::clone(&host),
@@ -78,6 +81,7 @@ impl Services {
             actors,
             tasks,
             find_image,
+            host_watch: settings.host.clone(),
         }
     }
 

@@ -5,12 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::Resources;
-use rules::{Capacity, Prices};
+use rules::{Capacity, Prices, QuotaTable};
+
+use crate::host_watch::HostWatch;
 
 /// Settings of an [`crate::Engine`].
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
     pub capacity: Capacity,
+    pub quotas: QuotaTable,
+    /// How the host's disk and memory are watched; without, only promises limit what is admitted.
+    pub host: Option<HostWatch>,
     /// Warm sandboxes, by image.
     pub pool: BTreeMap<String, PoolTarget>,
     /// Commands that may run at a time in one sandbox, and commands that may wait.

@@ -27,6 +27,18 @@ impl Takeover {
         Self(Arc::new(Mutex::new(Some(Box::new(move |taken| Box::pin(then(taken)))))))
     }
 
+    /// Keeps a guard until the takeover is over, or dropped unused.
+    pub fn hold(&self, guard: impl Send + 'static) {
+        let mut then = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(held) = then.take() else { return };
+        *then = Some(Box::new(move |taken| {
+            Box::pin(async move {
+                held(taken).await;
+                drop(guard);
+            })
+        }));
+    }
+
     fn take(&self) -> Option<Then> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

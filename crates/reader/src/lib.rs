@@ -43,7 +43,7 @@ pub enum Refusal {
     Config(#[from] ConfigError),
     /// `COMMAND_TOO_LONG`
     #[error(
-        "command is {bytes} bytes long; allowed is at most {most} bytes; put a longer script on its stdin: 'bash -s'"
+        "command is {bytes} bytes long; allowed is at most {most} bytes; send a longer script on stdin: 'bash -s'"
     )]
     CommandTooLong { bytes: usize, most: usize },
 }

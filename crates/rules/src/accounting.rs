@@ -1,16 +1,16 @@
-//! How long a sandbox ran and how long it was paused (decisions 3 and 6).
+//! How long a sandbox ran and how long it was paused.
 //!
 //! ```text
 //!   NotStarted --started--> Running <--paused / resumed--> Paused
 //!                              any --terminated--> Ended
 //! ```
 //!
-//! One value per sandbox, kept in its record and changed by its actor alone. Nothing fails: a clock that was set back
-//! makes a run count 0 instead of less, and a call that does not suit the phase changes nothing and answers what holds.
+//! One value per sandbox, stored in its record and changed only by its actor. Nothing fails: after the clock was set back a run
+//! counts 0 instead of less, and a call that does not fit the phase changes nothing and returns the current value.
 
 use crate::TimeMs;
 
-/// What the sandbox's time is counted as at present.
+/// What the sandbox's time currently counts as.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
     #[default]
@@ -24,7 +24,7 @@ pub enum Phase {
     Ended,
 }
 
-/// Running time over all runs, and where the sandbox is in it.
+/// Running time over all runs, and the current phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Accounting {
     finished_ms: u64,
@@ -32,12 +32,12 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// As a record kept it: the running time of all finished runs, and the phase.
+    /// From a record: the running time of all finished runs, and the phase.
     pub fn restore(finished_ms: u64, phase: Phase) -> Self {
         Self { finished_ms, phase }
     }
 
-    /// The running time of all finished runs; without the present one.
+    /// The running time of all finished runs, without the current one.
     pub fn finished_ms(&self) -> u64 {
         self.finished_ms
     }
@@ -53,7 +53,7 @@ impl Accounting {
         }
     }
 
-    /// A run ends. Answers `runtimeDurationMs`: the running time over all runs.
+    /// A run ends. Returns `runtimeDurationMs`: the running time over all runs.
     pub fn paused(&mut self, at: TimeMs) -> u64 {
         if let Phase::Running { .. } = self.phase {
             self.finished_ms = self.running_ms(at);
@@ -62,21 +62,21 @@ impl Accounting {
         self.finished_ms
     }
 
-    /// The next run begins. Answers `pausedDurationMs`: the length of this pause.
+    /// The next run begins. Returns `pausedDurationMs`: the length of this pause.
     pub fn resumed(&mut self, at: TimeMs) -> u64 {
         let Phase::Paused { since } = self.phase else { return 0 };
         self.phase = Phase::Running { since: at };
         at.since(since)
     }
 
-    /// It is over. Answers `totalRuntimeMs`: the running time over all runs, whichever way it ended.
+    /// The sandbox is terminated. Returns `totalRuntimeMs`: the running time over all runs.
     pub fn terminated(&mut self, at: TimeMs) -> u64 {
         self.finished_ms = self.running_ms(at);
         self.phase = Phase::Ended;
         self.finished_ms
     }
 
-    /// The running time over all runs until `at`, the present one included.
+    /// The running time over all runs until `at`, including the current one.
     pub fn running_ms(&self, at: TimeMs) -> u64 {
         match self.phase {
             Phase::Running { since } => self.finished_ms.saturating_add(at.since(since)),
@@ -84,7 +84,7 @@ impl Accounting {
         }
     }
 
-    /// When the running time reaches `timeout_ms` if the present run goes on; nothing while none does.
+    /// When the running time reaches `timeout_ms` if the current run continues; `None` while the sandbox does not run.
     pub fn reaches(&self, timeout_ms: u64) -> Option<TimeMs> {
         match self.phase {
             Phase::Running { since } => Some(since.after(timeout_ms.saturating_sub(self.finished_ms))),
@@ -92,7 +92,7 @@ impl Accounting {
         }
     }
 
-    /// When the present run began.
+    /// When the current run began.
     pub fn running_since(&self) -> Option<TimeMs> {
         match self.phase {
             Phase::Running { since } => Some(since),

@@ -1,17 +1,18 @@
-//! Whether one more fits: resources of the host (`RESOURCE_EXHAUSTED`), and commands of one sandbox (decision 10).
+//! Admission: whether the host has capacity for one more sandbox (`RESOURCE_EXHAUSTED`), and whether a sandbox may run one more
+//! command.
 //!
-//! The engine keeps one [`Usage`] for the host and one [`Slots`] a sandbox, and changes them only through these
-//! functions. A refusal changes nothing.
+//! The engine keeps one [`Usage`] for the host and one [`Slots`] per sandbox, and changes them only through these functions. A
+//! refusal changes nothing.
 //!
-//! What a sandbox holds: while it runs, its cpu, memory and disk. While it is paused, its disk **and its memory**: frozen
-//! processes stay resident, so that giving their memory away would let resumed sandboxes together exceed the host. Its cpu
-//! is free for others, and resuming has to be admitted again. While it is stopped (a rebooted host), only its disk.
+//! Capacity is a promise: the host's resources times an overcommit factor. A running sandbox holds its CPU, memory and disk. A
+//! paused or stopped sandbox holds only its disk, and resuming it is admitted again. The memory that frozen processes still occupy
+//! is not promised to them; it is part of the memory really in use, which [`crate::Shortage`] checks before a sandbox starts.
 
 use std::fmt;
 
 use api::Resources;
 
-/// What this host has, in the units of the specification.
+/// The resources of the host, in the units of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
     pub cpu: u64,
@@ -19,7 +20,7 @@ pub struct Host {
     pub disk_mb: u64,
 }
 
-/// How often each resource may be given away. What is no positive number counts as 0: nothing fits then.
+/// How many times each resource may be promised. A factor that is not a positive number counts as 0: nothing fits then.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overcommit {
     pub cpu: f64,
@@ -27,7 +28,7 @@ pub struct Overcommit {
     pub disk: f64,
 }
 
-/// What may be given away in all.
+/// What may be promised in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     pub cpu: u64,
@@ -35,7 +36,7 @@ pub struct Capacity {
     pub disk_mb: u64,
 }
 
-/// What is given away.
+/// What is promised, on the host or to one account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu: u64,
@@ -43,7 +44,7 @@ pub struct Usage {
     pub disk_mb: u64,
 }
 
-/// How much of itself a sandbox holds.
+/// What a sandbox holds of its resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hold {
     Running,
@@ -60,6 +61,17 @@ pub enum Resource {
     Disk,
 }
 
+impl Resource {
+    /// The configuration key that raises the capacity.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Cpu => "capacity.overcommit_cpu",
+            Self::Memory => "capacity.overcommit_memory",
+            Self::Disk => "capacity.overcommit_disk",
+        }
+    }
+}
+
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -70,15 +82,17 @@ impl fmt::Display for Resource {
     }
 }
 
-/// The host has no room for it now.
+/// The host has no capacity for the sandbox now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no capacity: {asked} {what} were asked for and {free} are free; try again when other sandboxes have ended"
+    "the host has no capacity: {asked} {resource} requested, {free} of {total} free; try again when other sandboxes \
+     are paused or terminated, or have the operator raise {}", resource.key()
 )]
 pub struct Exhausted {
-    pub what: Resource,
+    pub resource: Resource,
     pub asked: u64,
     pub free: u64,
+    pub total: u64,
 }
 
 impl Capacity {
@@ -90,27 +104,35 @@ impl Capacity {
         }
     }
 
-    /// What is used once a new sandbox runs.
+    /// With the disk that can be promised now, which changes with what the file system really has left.
+    #[must_use]
+    pub fn with_disk(self, disk_mb: u64, overcommit: f64) -> Self {
+        Self { disk_mb: times(disk_mb, overcommit), ..self }
+    }
+
+    /// The usage with one more running sandbox.
     pub fn admit(&self, used: Usage, resources: Resources) -> Result<Usage, Exhausted> {
         self.add(used, Usage::of(resources, Hold::Running))
     }
 
-    /// What is used once a sandbox that is paused or stopped runs again.
+    /// The usage after a paused or stopped sandbox runs again.
     pub fn resume(&self, used: Usage, resources: Resources, from: Hold) -> Result<Usage, Exhausted> {
         let running = Usage::of(resources, Hold::Running);
         self.add(used, running.minus(Usage::of(resources, from)))
     }
 
-    /// What is used with `more`, if that fits. Only what is asked for is looked at: a host that is over its capacity in
-    /// one resource (after a change of its configuration) still gives out the others.
+    /// The usage with `more`, if it fits. Only requested resources are checked: a host that is over its capacity in one resource
+    /// (after a change of its configuration) still hands out the others.
     fn add(&self, used: Usage, more: Usage) -> Result<Usage, Exhausted> {
         let checks = [
-            (Resource::Cpu, more.cpu, self.cpu.saturating_sub(used.cpu)),
-            (Resource::Memory, more.memory_mb, self.memory_mb.saturating_sub(used.memory_mb)),
-            (Resource::Disk, more.disk_mb, self.disk_mb.saturating_sub(used.disk_mb)),
+            (Resource::Cpu, more.cpu, used.cpu, self.cpu),
+            (Resource::Memory, more.memory_mb, used.memory_mb, self.memory_mb),
+            (Resource::Disk, more.disk_mb, used.disk_mb, self.disk_mb),
         ];
-        match checks.into_iter().find(|(_, asked, free)| asked > free) {
-            Some((what, asked, free)) => Err(Exhausted { what, asked, free }),
+        match checks.into_iter().find(|(_, asked, used, total)| *asked > total.saturating_sub(*used)) {
+            Some((resource, asked, used, total)) => {
+                Err(Exhausted { resource, asked, free: total.saturating_sub(used), total })
+            }
             None => Ok(used.plus(more)),
         }
     }
@@ -121,23 +143,25 @@ impl Usage {
     pub fn of(resources: Resources, hold: Hold) -> Self {
         let (cpu, memory_mb) = match hold {
             Hold::Running => (resources.cpu, resources.memory_mb),
-            Hold::Paused => (0, resources.memory_mb),
-            Hold::Stopped => (0, 0),
+            Hold::Paused | Hold::Stopped => (0, 0),
         };
         Self { cpu: cpu.into(), memory_mb: memory_mb.into(), disk_mb: resources.disk_mb.into() }
     }
 
-    /// What is used once a running sandbox is paused.
+    /// The usage after a running sandbox is paused.
+    #[must_use]
     pub fn pause(self, resources: Resources) -> Self {
         self.minus(Usage::of(resources, Hold::Running)).plus(Usage::of(resources, Hold::Paused))
     }
 
-    /// What is used once a sandbox is gone.
+    /// The usage after a sandbox is gone.
+    #[must_use]
     pub fn release(self, resources: Resources, hold: Hold) -> Self {
         self.minus(Usage::of(resources, hold))
     }
 
-    /// Both together, without asking whether they fit: for sandboxes that are found again and exist already.
+    /// The sum, without a check: for recovered sandboxes, which exist already.
+    #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
             cpu: self.cpu.saturating_add(other.cpu),
@@ -146,7 +170,7 @@ impl Usage {
         }
     }
 
-    fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         Self {
             cpu: self.cpu.saturating_sub(other.cpu),
             memory_mb: self.memory_mb.saturating_sub(other.memory_mb),
@@ -155,7 +179,7 @@ impl Usage {
     }
 }
 
-/// A cast from a float stops at the ends of the range, and makes 0 of what is no number.
+/// A cast from a float saturates at the ends of the range, and turns NaN into 0.
 fn times(total: u64, factor: f64) -> u64 {
     (total as f64 * factor) as u64
 }
@@ -169,23 +193,23 @@ pub struct Slots {
     queued: u32,
 }
 
-/// What becomes of one more command.
+/// The decision on one more command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
-    /// It has a place; [`Slots::finished`] gives it back.
+    /// It runs; [`Slots::finished`] gives its slot back.
     Run,
-    /// It waits; it runs when a [`Slots::finished`] says so, or leaves by [`Slots::gave_up`].
+    /// It waits until a [`Slots::finished`] hands it a slot, or leaves by [`Slots::gave_up`].
     Queue,
 }
 
-/// Whether a place that became free went to the command that waited longest.
+/// Whether a freed slot went to the command that waited longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     RunQueued,
     Idle,
 }
 
-/// The sandbox runs all the commands it may.
+/// The sandbox runs as many commands as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{running} commands are running in the sandbox and {queued} wait, of {limit} and {queue_limit} allowed; try again when one has ended"
@@ -215,7 +239,7 @@ impl Slots {
         Self { ..*self }.ask().map(drop)
     }
 
-    /// One more command comes. A newcomer never overtakes one that waits.
+    /// Requests a slot. A new command never overtakes one that waits.
     pub fn ask(&mut self) -> Result<Slot, TooManyExecutions> {
         if self.running < self.limit && self.queued == 0 {
             self.running += 1;
@@ -229,7 +253,7 @@ impl Slots {
         }
     }
 
-    /// A command that an earlier daemon let in runs on, whether it would fit or not.
+    /// Counts a command that an earlier daemon started, even past the limit.
     pub fn found(&mut self) {
         self.running = self.running.saturating_add(1);
     }
@@ -244,7 +268,7 @@ impl Slots {
         Next::Idle
     }
 
-    /// A waiting command went away.
+    /// A waiting command was withdrawn.
     pub fn gave_up(&mut self) {
         self.queued = self.queued.saturating_sub(1);
     }

@@ -1,9 +1,9 @@
-//! Bytes as text of 32 characters, five bits each, highest first; the last character is filled up with zeros. The
-//! characters are those of sandbox ids. Keys and request ids are made of it and never decoded; tokens of ports are.
+//! Base32 with the alphabet of sandbox ids: five bits a character, highest first, the last character padded with zeros. Keys and
+//! request ids are encoded and never decoded; port tokens are decoded.
 
 use api::ALPHABET;
 
-/// Characters that so many bytes take.
+/// The length of the text of `bytes` bytes.
 pub(crate) const fn chars_for(bytes: usize) -> usize {
     (bytes * 8).div_ceil(5)
 }
@@ -26,7 +26,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a text that [`encode`] made of so many.
+/// Decodes a text that [`encode`] made from `N` bytes.
 pub(crate) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != chars_for(N) {
         return None;
@@ -44,7 +44,7 @@ pub(crate) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
             filled += 1;
         }
     }
-    // What fills up the last character is zero, so that one text alone stands for these bytes.
+    // The padding must be zero, so that these bytes have only one text.
     (held == 0).then_some(bytes)
 }
 

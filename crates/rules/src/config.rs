@@ -1,8 +1,7 @@
-//! What a client may ask of a new sandbox: every default and range of sections 4.1 and 8.
+//! The configuration of a new sandbox: every default and range.
 //!
-//! The server brings a body whose fields have the right types already (a wrong type is `INVALID_REQUEST` and its matter); a
-//! value out of its range or set is a [`ConfigError`] here (`INVALID_CONFIG`, decision 16). Whether an image is in the
-//! catalogue is for the catalogue to say.
+//! The server passes a body whose fields have the right types (a wrong type is `INVALID_REQUEST`, decided there); a value out of
+//! its range or set is a [`ConfigError`] (`INVALID_CONFIG`). Whether the catalogue has an image is decided by the catalogue.
 
 mod checks;
 mod network;
@@ -14,10 +13,10 @@ use api::{Resources, SandboxConfig};
 pub(crate) use checks::{absolute_path, env, integer};
 pub use network::{NetworkChange, NetworkInput, network_change};
 
-/// A JSON integer. Wide enough for all that JSON libraries read as one, so that a message can say what came.
+/// A JSON integer, wide enough for any that JSON libraries parse, so that a message can repeat the value.
 pub type Integer = i128;
 
-/// A body of create. `None` is a field that is absent.
+/// The body of a create. `None` is an absent field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateInput {
     pub image: String,
@@ -38,12 +37,12 @@ pub struct CreateInput {
 pub struct ConfigError {
     /// As the client wrote it: `resources.cpu`.
     pub field: String,
-    /// Short and printable, whatever came.
+    /// The received value, shortened and printable.
     pub got: String,
     pub allowed: String,
 }
 
-/// The ends of a range, and what holds where nothing is given.
+/// The bounds of a value, and its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range<T> {
     pub min: T,
@@ -51,7 +50,7 @@ pub struct Range<T> {
     pub default: T,
 }
 
-/// Ranges and defaults of create. [`ConfigRules::default`] is the specification; an operator may narrow it.
+/// Ranges and defaults of create. [`ConfigRules::default`] is the documented API; an operator may narrow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigRules {
     pub cpu_allowed: Vec<u32>,
@@ -68,7 +67,7 @@ pub struct ConfigRules {
     pub ingress_ports_max: usize,
 }
 
-/// The largest integer that every JSON client can hold: the specification sets no end to `idleTimeoutMs`.
+/// The largest integer that every JSON client can represent: `idleTimeoutMs` has no other upper bound.
 const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
 impl Default for ConfigRules {
@@ -90,7 +89,7 @@ impl Default for ConfigRules {
     }
 }
 
-/// The complete configuration: what was given, checked, and the defaults for the rest.
+/// Checks what was given and adds the defaults.
 pub fn sandbox_config(input: CreateInput, rules: &ConfigRules) -> Result<SandboxConfig, ConfigError> {
     let resources = Resources {
         cpu: checks::cpu(input.cpu, rules)?,

@@ -1,7 +1,7 @@
-//! What running time costs, at prices that the operator sets.
+//! The cost of running time, at prices that the operator sets.
 //!
-//! Whole billionths of the currency, so that nothing is lost where amounts are added: what a stretch of running time costs is the
-//! difference between the rounded costs of all running time after it and before it.
+//! Amounts are whole billionths of the currency, so that sums are exact: a run costs the difference between the rounded costs of all
+//! running time after it and before it.
 
 use api::Resources;
 
@@ -18,9 +18,9 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// From what an operator writes, to the billionth.
+    /// From the configuration, rounded to billionths.
     pub fn new(cpu_hour: f64, memory_gb_hour: f64, currency: &str) -> Self {
-        // Saturates, and makes 0 of what is no number; the configuration allows neither.
+        // Saturates, and turns NaN into 0; the configuration allows neither.
         let nanos = |price: f64| (price * NANOS).round() as u64;
         Self {
             cpu_hour_nanos: nanos(cpu_hour),
@@ -29,12 +29,12 @@ impl Prices {
         }
     }
 
-    /// Where everything is free nothing is said of costs.
+    /// When both prices are 0, there are no cost events.
     pub fn is_free(&self) -> bool {
         self.cpu_hour_nanos == 0 && self.memory_gb_hour_nanos == 0
     }
 
-    /// What the running time from one total to another costs.
+    /// The cost of the running time between two totals.
     pub fn between(&self, resources: Resources, before_ms: u64, after_ms: u64) -> u64 {
         self.all(resources, after_ms).saturating_sub(self.all(resources, before_ms))
     }

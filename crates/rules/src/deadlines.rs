@@ -1,21 +1,21 @@
-//! When the next thing happens to a sandbox by itself (decisions 3 and 4).
+//! Deadlines: when a sandbox is next paused or terminated automatically.
 //!
-//! The engine asks after every change of what a [`Watch`] holds and keeps the answer in its one timer. An answer that has
-//! been overtaken does no harm: when the timer fires, the engine asks again and acts only on what is due then.
+//! The engine recomputes the deadline after every change of a [`Watch`] and sets its timer. An outdated timer is harmless: when it
+//! fires, the engine recomputes and acts only on what is due then.
 
 use api::SandboxState;
 
 use crate::{Accounting, TimeMs};
 
-/// Whether anything holds a sandbox awake: a command, an open stream, a file or port operation under way.
+/// Whether anything keeps a sandbox awake: a command, an open stream, a file or port operation in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     Busy,
-    /// Nothing since then.
+    /// Idle since then.
     QuietSince(TimeMs),
 }
 
-/// All that a sandbox's deadlines depend on.
+/// Everything that a sandbox's deadlines depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watch {
     pub state: SandboxState,
@@ -23,18 +23,18 @@ pub struct Watch {
     pub activity: Activity,
     /// Running time after which it is terminated.
     pub timeout_ms: u64,
-    /// Quiet time after which it is paused; 0 never pauses it.
+    /// Idle time after which it is paused; 0 never pauses it.
     pub idle_timeout_ms: u64,
-    /// Paused time after which it is terminated; 0 keeps it for ever.
+    /// Paused time after which it is terminated; 0 keeps it forever.
     pub paused_retention_ms: u64,
 }
 
-/// Why a sandbox ends by itself.
+/// Why a sandbox is terminated automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expiry {
     /// It ran for its `timeoutMs`.
     Timeout,
-    /// It was paused for longer than the operator keeps it.
+    /// It was paused for longer than the retention.
     Expired,
 }
 
@@ -67,7 +67,7 @@ impl Deadline {
     }
 }
 
-/// The first thing that happens if nobody does anything. Where lifetime and idle time end together, the lifetime wins.
+/// The next deadline if nothing else happens. When lifetime and idle time end together, the lifetime wins.
 pub fn next_deadline(watch: &Watch) -> Option<Deadline> {
     match watch.state {
         SandboxState::Creating | SandboxState::Terminated => None,
@@ -90,7 +90,7 @@ fn idle(watch: &Watch) -> Option<Deadline> {
         Activity::Busy => None,
         Activity::QuietSince(_) if watch.idle_timeout_ms == 0 => None,
         Activity::QuietSince(since) => {
-            // A resume wakes it as a request would: what was quiet before the pause does not count.
+            // A resume counts as a request: idle time before the pause does not count.
             let since = since.max(watch.accounting.running_since().unwrap_or(since));
             Some(Deadline { at: since.after(watch.idle_timeout_ms), what: Due::AutoPause })
         }

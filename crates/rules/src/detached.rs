@@ -1,27 +1,27 @@
-//! What a client may ask of a command that outlives its request, and of a terminal: defaults and ranges, beside those of execute.
+//! Detached executions and terminals: their defaults and ranges, in addition to those of execute.
 
 use api::{ExecuteRequest, TerminalSize};
 
 use crate::config::{ConfigError, Integer, Range, integer};
 use crate::execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
 
-/// A day, as long as a sandbox may run.
+/// A day: the maximum lifetime of a sandbox.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 const COLS: Range<u16> = Range { min: 1, max: 1000, default: 80 };
 const ROWS: Range<u16> = Range { min: 1, max: 1000, default: 24 };
 
-/// A detached command, complete.
+/// A checked detached command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachedCommand {
-    /// Its `timeout_ms` means nothing.
+    /// `timeout_ms` of the request is unused.
     pub request: ExecuteRequest,
-    /// None: no end but the sandbox's.
+    /// `None`: it may run as long as its sandbox.
     pub timeout_ms: Option<u64>,
     pub open_stdin: bool,
     pub terminal: Option<TerminalSize>,
 }
 
-/// A body of execute with `detached`. What it has in common with a command that is waited for is held to the same.
+/// Checks the body of an execute with `detached`; shared fields have the rules of execute.
 pub fn detached_command(
     mut input: ExecuteInput,
     open_stdin: Option<bool>,
@@ -32,7 +32,7 @@ pub fn detached_command(
     Ok(DetachedCommand { request, timeout_ms, open_stdin: open_stdin.unwrap_or(false), terminal: None })
 }
 
-/// A body that opens a terminal. Without a command it is a shell's.
+/// Checks a body that opens a terminal. Without a command the terminal runs a shell.
 pub fn terminal_command(
     input: ExecuteInput,
     cols: Option<Integer>,
@@ -44,7 +44,7 @@ pub fn terminal_command(
     Ok(DetachedCommand { terminal: Some(size), ..command })
 }
 
-/// Whether a terminal can have that size.
+/// Whether a terminal may have this size.
 pub fn is_terminal_size(size: TerminalSize) -> bool {
     (COLS.min..=COLS.max).contains(&size.cols) && (ROWS.min..=ROWS.max).contains(&size.rows)
 }

@@ -1,11 +1,10 @@
-//! The environment of a command: ours < the image's < the sandbox's < the command's.
+//! The environment of a command. Later sources override earlier ones: defaults, image, sandbox, command.
 //!
-//! Called by the engine before each command. Nothing fails: what the image brings is data of others, so an entry of it
-//! that could not be passed to a process is left out.
+//! The engine calls it before each command. Nothing fails: entries of the image that cannot be passed to a process are dropped.
 
 use std::collections::BTreeMap;
 
-/// What a login of root would see where nobody says otherwise.
+/// What a root login sets.
 const DEFAULTS: [(&str, &str); 6] = [
     ("HOME", "/root"),
     ("LANG", "C.UTF-8"),
@@ -15,8 +14,7 @@ const DEFAULTS: [(&str, &str); 6] = [
     ("USER", "root"),
 ];
 
-/// All variables of a command. `image` holds `NAME=value` entries, as image configurations do; of two entries with one
-/// name the last counts.
+/// All variables of a command. `image` holds `NAME=value` entries, as image configurations do; the last entry of a name counts.
 pub fn environment(
     image: &[String],
     sandbox: &BTreeMap<String, String>,

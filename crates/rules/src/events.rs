@@ -1,6 +1,6 @@
-//! Events: what may be asked of them, what a client may post, and how much of a command they show.
+//! Events: their queries, what a client may post, and how much of a command they contain.
 //!
-//! A query comes as pairs, percent-decoded, as with lists. Parameters that are not known are passed over.
+//! A query comes as percent-decoded pairs, as with lists. Unknown parameters are ignored.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use crate::TimeMs;
 use crate::listing::{LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, QueryError, twice, whole_number};
 use crate::shown::shown;
 
-/// Bytes of a command that its events show; it may hold what is not for every reader of a log.
+/// Bytes of a command that its events contain: a command may hold secrets, and readers of a log see its events.
 pub const SHOWN_COMMAND_BYTES: usize = 4096;
-/// Events in one post, and bytes of the JSON of one's data.
+/// Events in one request, and bytes of the JSON of one event's data.
 pub const POSTED_MAX: usize = 100;
 pub const POSTED_DATA_BYTES: usize = 16 << 10;
-/// Of one account's posted events, what is kept; the oldest go.
+/// The default quota of an account's posted events; past it the oldest are evicted.
 pub const POSTED_KEPT_BYTES: u64 = 256 << 20;
 /// More than there are kinds.
 const TYPES_MAX: usize = 50;
 
-/// Which events, and which part of them.
+/// A query of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventQuery {
     /// Empty: every kind.
@@ -31,14 +31,14 @@ pub struct EventQuery {
     pub until: Option<TimeMs>,
     pub after: Option<EventId>,
     pub before: Option<EventId>,
-    /// Where a stream begins, if no header says so.
+    /// Where a stream begins, unless the header `Last-Event-ID` says so.
     pub last: Option<EventId>,
     pub newest_first: bool,
     pub limit: u32,
     pub offset: u64,
 }
 
-/// The parameters that come once, still as text.
+/// The parameters that may be given once, as text.
 #[derive(Default)]
 struct Given {
     types: Vec<String>,
@@ -131,7 +131,7 @@ impl Given {
     }
 }
 
-/// Whether clients may post it; the rest is for the service to say.
+/// Whether clients may post events of a kind; the service writes all others.
 pub fn is_posted(kind: EventKind) -> bool {
     matches!(
         kind,
@@ -143,14 +143,14 @@ pub fn is_posted(kind: EventKind) -> bool {
     )
 }
 
-/// What an event shows of a command, and whether that is less than all.
+/// The part of a command that an event contains, and whether it was shortened.
 pub fn shown_command(command: &str) -> (&str, bool) {
     let most = command.len().min(SHOWN_COMMAND_BYTES);
     let end = (0..=most).rev().find(|at| command.is_char_boundary(*at)).unwrap_or(0);
     (&command[..end], end < command.len())
 }
 
-/// The value of a header `X-Run-Id` that is none.
+/// The value of a header `X-Run-Id` is not a run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("header X-Run-Id is {got}; allowed is one of 1 to 128 visible ASCII characters")]
 pub struct BadRunHeader {

@@ -1,6 +1,6 @@
-//! What a client may ask of a command: the defaults and ranges of section 4.7.
+//! The defaults and ranges of a command.
 //!
-//! As with create, types are the server's matter and values ours.
+//! As with create, the server checks types and this module checks values.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use api::ExecuteRequest;
 
 use crate::config::{ConfigError, Integer, Range, absolute_path, env, integer};
 
-/// A body of execute. `None` is a field that is absent.
+/// The body of an execute. `None` is an absent field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExecuteInput {
     pub command: String,
@@ -19,7 +19,7 @@ pub struct ExecuteInput {
     pub auto_resume: Option<bool>,
 }
 
-/// Ranges and defaults of execute. [`ExecuteRules::default`] is the specification.
+/// Ranges and defaults of execute. [`ExecuteRules::default`] is the documented API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecuteRules {
     pub command_bytes_max: usize,
@@ -32,19 +32,19 @@ impl Default for ExecuteRules {
     }
 }
 
-/// Why a command is not taken.
+/// Why a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExecuteRefusal {
-    /// `COMMAND_TOO_LONG`; counted in bytes of UTF-8 (decision 15).
+    /// `COMMAND_TOO_LONG`; counted in bytes of UTF-8.
     #[error(
-        "command is {bytes} bytes long; allowed is at most {most} bytes; put a longer script on its stdin: 'bash -s'"
+        "command is {bytes} bytes long; allowed is at most {most} bytes; send a longer script on stdin: 'bash -s'"
     )]
     CommandTooLong { bytes: usize, most: usize },
     #[error(transparent)]
     Invalid(#[from] ConfigError),
 }
 
-/// The complete request: what was given, checked, and the defaults for the rest.
+/// Checks what was given and adds the defaults.
 pub fn execute_request(input: ExecuteInput, rules: &ExecuteRules) -> Result<ExecuteRequest, ExecuteRefusal> {
     let (bytes, most) = (input.command.len(), rules.command_bytes_max);
     if bytes > most {
@@ -60,7 +60,7 @@ pub fn execute_request(input: ExecuteInput, rules: &ExecuteRules) -> Result<Exec
         timeout_ms: integer("timeoutMs", input.timeout_ms, rules.timeout_ms)?,
         stdin: input.stdin,
         auto_resume: input.auto_resume.unwrap_or(true),
-        // Not of the body.
+        // Comes from a header.
         run_id: None,
     })
 }

@@ -1,7 +1,7 @@
-//! How many finished executions of a sandbox are kept.
+//! Retention of finished executions of a sandbox.
 
-/// How many of them go, the oldest first, so that no more than `kept` stay and these together have no more than `total_bytes`.
-/// `sizes` are those of all finished ones, oldest first. The newest stays in any case, if any may.
+/// How many of the oldest to remove, so that at most `kept` stay and together take at most `total_bytes`. `sizes` are those of all
+/// finished executions, oldest first. The newest stays even if it is larger, unless `kept` is 0.
 pub fn executions_to_drop(sizes: &[u64], kept: u32, total_bytes: u64) -> usize {
     let mut held = 0_u64;
     let fits = |(n, size): (usize, &u64)| {

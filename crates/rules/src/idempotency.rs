@@ -1,23 +1,22 @@
-//! Idempotency keys: their syntax, what a request under one gets, and which answers are kept (section 4.10, decision 19).
+//! Idempotency keys: their syntax, the decision on a repeated request, and which responses are kept.
 //!
-//! The server asks; the store keeps. What is kept belongs to an account and an endpoint: two of either do not see each
-//! other's keys, so that is no matter of this module.
+//! The server calls these; the store keeps the records. Keys are scoped to an account and an endpoint, which is decided there.
 
 use crate::TimeMs;
 use crate::shown::shown;
 
-/// How long a key is valid, from its first request on.
+/// How long a record is valid, from the first request with its key.
 pub const IDEMPOTENCY_VALID_MS: u64 = 24 * 60 * 60 * 1000;
 const CHARS_MAX: usize = 255;
 
-/// The value of a header `Idempotency-Key` that is not one.
+/// The value of a header `Idempotency-Key` is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("header Idempotency-Key is {got}; allowed is one of 1 to {CHARS_MAX} visible ASCII characters")]
 pub struct BadIdempotencyKey {
     pub got: String,
 }
 
-/// Reads the header's value, as bytes since that is what a header is.
+/// Reads the header's value.
 pub fn idempotency_key(value: &[u8]) -> Result<&str, BadIdempotencyKey> {
     if value.len() > CHARS_MAX {
         return Err(BadIdempotencyKey { got: format!("{} bytes long", value.len()) });
@@ -28,26 +27,26 @@ pub fn idempotency_key(value: &[u8]) -> Result<&str, BadIdempotencyKey> {
     }
 }
 
-/// What is kept of the first request under a key, as far as it decides.
+/// The part of an idempotency record that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remembered {
-    /// Of the body, byte for byte.
+    /// Of the exact bytes of the body.
     pub request_hash: [u8; 32],
     pub expires_at: TimeMs,
 }
 
-/// What a request under a key gets.
+/// The decision on a request with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// Nothing is kept, or what is kept is too old: carry it out.
+    /// There is no record, or it has expired: execute the request.
     New,
-    /// The kept answer.
+    /// Return the kept response.
     Replay,
-    /// `INVALID_REQUEST`: the key was used for something else.
+    /// `INVALID_REQUEST`: the key was used with another body.
     OtherBody,
 }
 
-/// Decides by what is kept under the key.
+/// Decides by the record of the key.
 pub fn repeat(kept: Option<&Remembered>, request_hash: &[u8; 32], now: TimeMs) -> Repeat {
     match kept {
         Some(kept) if now < kept.expires_at => {
@@ -61,8 +60,7 @@ pub fn repeat(kept: Option<&Remembered>, request_hash: &[u8; 32], now: TimeMs) -
     }
 }
 
-/// Whether an answer with this status is kept. What may be otherwise on the next try is not: too many requests, and faults of
-/// ours.
+/// Whether a response with this status is kept. Responses that may differ at the next try are not: 429 and server faults.
 pub fn keeps_answer(status: u16) -> bool {
     status != 429 && status < 500
 }

@@ -1,16 +1,16 @@
-//! Which images a list shows. Names of the catalogue are the operator's. Where a create may name any image of a registry, others
-//! are what some account once asked for: they are for whoever knows them.
+//! Which images a list contains. The operator names those of the catalogue. When a create may name any image of a registry, the
+//! others were requested by some account: only a client that knows the name sees one.
 
-/// What a list of images is to have.
+/// The selection of a list of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageListing<'a> {
-    /// All that may be shown.
+    /// All that may be listed.
     All,
     /// The one with this name.
     Named(&'a str),
 }
 
-/// Whether an image stands in a list. `any_image`: a create may name images that are not in the catalogue.
+/// Whether a list contains an image. `any_image`: a create may name images that are not in the catalogue.
 pub fn image_is_listed(listing: ImageListing<'_>, name: &str, in_catalogue: bool, any_image: bool) -> bool {
     match listing {
         ImageListing::All => in_catalogue || !any_image,

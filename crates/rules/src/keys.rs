@@ -1,9 +1,8 @@
-//! API keys: their text, and what the scopes of a key allow (decision 23).
+//! API keys: their text, and what the scopes of a key allow.
 //!
-//! `sbk_`, 52 characters that are 256 random bits, and 7 that are a checksum of those 52: a key that was cut or mistyped is
-//! told from one that is unknown without a look at any table, and scanners for leaked secrets can know one by itself. The
-//! command line makes keys; the server reads them, looks them up by their hash and asks [`Scopes::allows`]. A refusal never
-//! repeats the text it is about.
+//! A key is `sbk_`, 52 characters that encode 256 random bits, and 7 characters of a checksum: a truncated or mistyped key is
+//! recognized without a lookup, and scanners for leaked secrets can verify a match. The command line creates keys; the server parses
+//! them, looks them up by their hash and checks [`Scopes::allows`]. An error never repeats the text of a key.
 
 mod scopes;
 
@@ -18,14 +17,14 @@ const SECRET_BYTES: usize = 32;
 const SECRET_CHARS: usize = base32::chars_for(SECRET_BYTES);
 const CHECK_CHARS: usize = base32::chars_for(4);
 const TEXT_CHARS: usize = PREFIX.len() + SECRET_CHARS + CHECK_CHARS;
-/// Characters of the secret that are shown so that people can tell their keys apart; 236 bits stay unknown.
+/// Characters of the secret that lists show, so that people can tell keys apart; 236 bits stay secret.
 const HINT_CHARS: usize = 4;
 
-/// A key whose text is whole. Whether anybody has it is another matter. Does not print itself.
+/// The text of a well-formed key, which may be unknown. Has no `Debug` output of the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyText(String);
 
-/// Why a text is no key of ours. For logs and the command line; a client hears that its key is not valid, and no more.
+/// Why a text is not a key. For logs and the command line; a client only learns that its key is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
     #[error("a key starts with '{PREFIX}'")]
@@ -34,19 +33,19 @@ pub enum BadKey {
     Length { got: usize },
     #[error("after '{PREFIX}' a key has digits and lower-case letters only, and of these no i, l, o or u")]
     Character,
-    #[error("the checksum of the key is wrong: it was mistyped or is of another make")]
+    #[error("the checksum of the key is wrong: it was mistyped, or another program made it")]
     Checksum,
 }
 
 impl KeyText {
-    /// A key from random bytes; the caller brings the randomness.
+    /// A key from random bytes that the caller passes.
     pub fn format(secret: [u8; SECRET_BYTES]) -> Self {
         let secret = base32::encode(&secret);
         let check = checksum(&secret);
         Self(format!("{PREFIX}{secret}{check}"))
     }
 
-    /// Reads what stands after `Bearer `.
+    /// Parses the part of the header after `Bearer `.
     pub fn parse(text: &str) -> Result<Self, BadKey> {
         let rest = text.strip_prefix(PREFIX).ok_or(BadKey::Prefix)?;
         if text.len() != TEXT_CHARS {
@@ -62,12 +61,12 @@ impl KeyText {
         Ok(Self(text.to_owned()))
     }
 
-    /// The whole text: to be hashed, or shown once to whom it belongs.
+    /// The whole text: for hashing, or to show it once to its owner.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The start of the text, which tells keys apart in lists and logs and gives nothing away.
+    /// The start of the text, which identifies a key in lists and logs.
     pub fn hint(&self) -> &str {
         &self.0[..PREFIX.len() + HINT_CHARS]
     }
@@ -83,7 +82,7 @@ fn checksum(secret: &str) -> String {
     base32::encode(&crc32(secret.as_bytes()).to_be_bytes())
 }
 
-/// The CRC-32 of Ethernet and zip, bit by bit: 52 bytes are not worth a table.
+/// CRC-32 (IEEE 802.3), bit by bit: 52 bytes do not need a table.
 fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {

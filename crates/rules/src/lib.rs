@@ -1,7 +1,7 @@
-//! Every decision of the service as a plain function: may this state pause, is this config valid, does it fit, when is it due.
+//! Every decision of the service as a pure function: state transitions, validation, admission, quotas, limits, deadlines.
 //!
-//! Pure: no I/O, no clock, no logging, no randomness. Time comes in as [`TimeMs`]. Whoever carries a decision out lives
-//! above (engine, server); a refusal is a value of its own here and never a fault.
+//! No I/O, clock, logging or randomness. Time is passed as [`TimeMs`]. The crates above (engine, server) act on the decisions; a
+//! refusal is a typed value, not a failure.
 
 mod accounting;
 mod admission;
@@ -25,6 +25,8 @@ mod outcome;
 mod output;
 mod ports;
 mod position;
+mod pressure;
+mod quotas;
 mod rates;
 mod request_id;
 mod shown;
@@ -66,6 +68,8 @@ pub use ports::{
     port_label, token_lifetime_ms,
 };
 pub use position::{BadOutputPosition, OutputPosition};
+pub use pressure::{Pressure, Shortage, Watermarks, disk_reserve_mb, memory_reserve_mb, promisable_disk_mb};
+pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
 pub use rates::{
     Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,

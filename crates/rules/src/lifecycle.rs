@@ -1,4 +1,4 @@
-//! The state table: what an operation does in a state, or why not (section 3, decisions 1 and 2).
+//! The state table: what an operation does in each state, or why it is refused.
 //!
 //! ```text
 //!                create                pause, idle time over
@@ -12,12 +12,12 @@
 //!   creating, running, paused ----------> terminated    (final; delete, lifetime over, kept paused too long)
 //! ```
 //!
-//! The sandbox's actor asks before it acts. A refusal changes nothing. Each pair of state and operation has exactly one
-//! row in [`decide`]; the table has no wildcard, so that a new state or operation does not compile until it has its rows.
+//! The sandbox's actor calls [`decide`] before it acts. A refusal changes nothing. Each pair of state and operation has exactly one
+//! row; the table has no wildcard, so that a new state or operation does not compile until it has its rows.
 
 use api::SandboxState;
 
-/// Whether an operation may wake a paused sandbox by itself.
+/// Whether an operation may resume a paused sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AutoResume {
     Allowed,
@@ -25,13 +25,13 @@ pub enum AutoResume {
 }
 
 impl From<bool> for AutoResume {
-    /// As the request field `autoResume` says it.
+    /// From the request field `autoResume`.
     fn from(auto_resume: bool) -> Self {
         if auto_resume { Self::Allowed } else { Self::Forbidden }
     }
 }
 
-/// What a caller wants of a sandbox.
+/// What a caller requests of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     Get,
@@ -44,14 +44,14 @@ pub enum Operation {
     Ports {
         auto_resume: AutoResume,
     },
-    /// To be at a command that runs already: read and write it, signal it, end it.
+    /// Attach to a running execution: read its output, write its input, signal it, end it.
     Attach {
         auto_resume: AutoResume,
     },
     Pause,
     Resume,
     Terminate,
-    /// To give it another network policy, paused or not.
+    /// Change its network policy, paused or not.
     Network,
 }
 
@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// The states in which the operation is not refused.
+    /// The states that allow the operation.
     pub fn allowed_in(self) -> &'static [SandboxState] {
         use SandboxState::{Creating, Paused, Running};
         match self {
@@ -89,10 +89,10 @@ impl Operation {
     }
 }
 
-/// What is to be done.
+/// What the actor does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Only answer.
+    /// Nothing but respond.
     Nothing,
     Pause,
     Resume,
@@ -102,10 +102,10 @@ pub enum Step {
     ChangeNetwork,
 }
 
-/// Why nothing is to be done.
+/// Why an operation is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// To its callers a terminated sandbox is not there.
+    /// To clients a terminated sandbox does not exist.
     #[error("the sandbox was terminated")]
     NotFound,
     #[error(

@@ -1,18 +1,17 @@
-//! A stream of output as events: one a line (decision 13).
+//! Splits a stream of output into lines, one per event.
 //!
-//! The engine takes pieces out of each chunk as it comes and hands each on before it takes the next, so that a slow reader
-//! stops the command and not this machine's memory: at most one piece is held back, whatever comes. A line's end (`\n` or
-//! `\r\n`) is not part of it; a line over [`MAX_PIECE_BYTES`] comes in pieces that split no character; pieces are text, with
-//! U+FFFD for bad sequences.
+//! The engine takes pieces out of each chunk and passes each on before it takes the next, so that a slow reader blocks the command
+//! instead of filling memory: at most one piece is buffered. The line end (`\n` or `\r\n`) is not part of a piece; a line over
+//! [`MAX_PIECE_BYTES`] comes in pieces that split no character; pieces are text, with U+FFFD for invalid sequences.
 
 use crate::text::{cut_before, lossy};
 
-/// The longest piece, in bytes as the command wrote them.
+/// The maximum length of a piece, in bytes as the command wrote them.
 pub const MAX_PIECE_BYTES: usize = 64 * 1024;
-/// A longest piece and the `\r` that may belong to its line's end.
+/// A piece of maximum length, and the `\r` that may belong to its line end.
 const MAX_HELD_BYTES: usize = MAX_PIECE_BYTES + 1;
 
-/// How a piece ends in what the command wrote.
+/// How a piece ended in the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LineEnd {
     /// With `\n`.
@@ -20,12 +19,12 @@ pub enum LineEnd {
     Feed,
     /// With `\r\n`.
     ReturnFeed,
-    /// Not at all: its line goes on in the next piece, or the stream ended without one.
+    /// Without a line end: the line continues in the next piece, or the stream ended.
     None,
 }
 
 impl LineEnd {
-    /// As events have it, where it is not the usual one.
+    /// The value of the event field `end`; `None` for `\n`.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::Feed => None,
@@ -38,9 +37,9 @@ impl LineEnd {
 /// Splits one stream into lines.
 #[derive(Debug, Default)]
 pub struct LineSplitter {
-    /// The part of the present line that came and was not handed out.
+    /// The part of the current line that was not returned yet.
     held: Vec<u8>,
-    /// Of the piece that was handed out last.
+    /// Of the last returned piece.
     end: LineEnd,
 }
 
@@ -49,7 +48,7 @@ impl LineSplitter {
         Self::default()
     }
 
-    /// Takes bytes off the front of `chunk` until a piece is complete. `None` says that `chunk` is used up.
+    /// Takes bytes off the front of `chunk` until a piece is complete. `None`: `chunk` is used up.
     pub fn next_piece(&mut self, chunk: &mut &[u8]) -> Option<String> {
         while !chunk.is_empty() {
             if let Some(piece) = self.overlong() {
@@ -80,7 +79,7 @@ impl LineSplitter {
         None
     }
 
-    /// What is left when the stream has ended, a piece at a time: a last line without its end.
+    /// What is left when the stream has ended, piece by piece: a last line without a line end.
     pub fn next_rest(&mut self) -> Option<String> {
         if self.held.is_empty() {
             return None;
@@ -89,17 +88,17 @@ impl LineSplitter {
         Some(self.take(cut))
     }
 
-    /// How the piece ends that was handed out last.
+    /// How the last returned piece ended.
     pub fn last_end(&self) -> LineEnd {
         self.end
     }
 
-    /// How many bytes came and were not handed out.
+    /// How many bytes were received and not returned.
     pub fn held_bytes(&self) -> usize {
         self.held.len()
     }
 
-    /// A first piece of a line that is certain not to fit into one.
+    /// The first piece of a line that does not fit into one piece.
     fn overlong(&mut self) -> Option<String> {
         let may_be_line_end = self.held.len() == MAX_HELD_BYTES && self.held.ends_with(b"\r");
         if self.held.len() <= MAX_PIECE_BYTES || may_be_line_end {
@@ -120,7 +119,7 @@ fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Of a line that was cut off the front of what stood before the `\n`.
+/// The end of a line, by the text before its `\n`.
 fn end_of(line: &[u8], before: &[u8]) -> LineEnd {
     if line.len() < before.len() { LineEnd::ReturnFeed } else { LineEnd::Feed }
 }

@@ -1,7 +1,7 @@
-//! What a client may ask of a list: the filters and the page of section 4.2 (decision 17).
+//! Queries of the list of sandboxes: filters and page.
 //!
-//! The server brings the query as pairs, percent-decoded. A value that is not allowed is a [`QueryError`]
-//! (`INVALID_REQUEST`). Parameters that are not known are passed over, as unknown fields of bodies are.
+//! The server passes the query as percent-decoded pairs. A value that is not allowed is a [`QueryError`] (`INVALID_REQUEST`).
+//! Unknown parameters are ignored, as unknown fields of bodies are.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,30 +12,30 @@ use crate::shown::{shown, shown_name};
 
 pub(crate) const LIMIT_DEFAULT: u32 = 20;
 pub(crate) const LIMIT_MAX: u32 = 100;
-/// The largest integer that every JSON client can hold: the answer repeats it.
+/// The largest integer that every JSON client can represent: the response repeats it.
 pub(crate) const OFFSET_MAX: u64 = (1 << 53) - 1;
-/// A sandbox has no more than so many keys, so a longer filter fits none; this bounds what a search costs.
+/// A sandbox has at most this many keys, so a longer filter matches none; this bounds the cost of a search.
 const METADATA_MAX: usize = 20;
 const METADATA_PREFIX: &str = "metadata.";
 
-/// Which sandboxes of an account, and which part of the list of them.
+/// A query of the list of sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     pub state: Option<SandboxState>,
     pub image: Option<String>,
-    /// Every pair has to be there.
+    /// All pairs must match.
     pub metadata: BTreeMap<String, String>,
     pub limit: u32,
     pub offset: u64,
 }
 
-/// A parameter with a value that is not allowed.
+/// The value of a parameter is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {got}; allowed is {allowed}")]
 pub struct QueryError {
     /// As the client wrote it: `metadata.userId`.
     pub field: String,
-    /// Short and printable, whatever came.
+    /// The received value, shortened and printable.
     pub got: String,
     pub allowed: String,
 }
@@ -68,7 +68,7 @@ pub fn list_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<L
     })
 }
 
-/// The parameters that are known, still as text.
+/// The known parameters, as text.
 #[derive(Default)]
 struct Given {
     state: Option<String>,
@@ -138,7 +138,7 @@ fn read_state(text: &str) -> Result<SandboxState, QueryError> {
     }
 }
 
-/// Digits only: a sign or a space is no number of items.
+/// Only digits: no sign, no spaces.
 pub(crate) fn whole_number<T>(field: &str, text: &str, min: T, max: T) -> Result<T, QueryError>
 where
     T: Copy + PartialOrd + std::fmt::Display + std::str::FromStr,

@@ -1,7 +1,7 @@
-//! What a response says about a command that is over (decisions 7, 8 and 9).
+//! The result of a command that has ended.
 //!
-//! The engine says what it saw; this says which fields follow. The one ending that is no result is a timeout before the
-//! start: a refusal ([`NeverStarted`], 408). A fault of ours, such as an agent that does not answer, never comes here.
+//! The engine passes what it observed; these functions derive the fields of the response. A timeout before the start is not a result
+//! but a refusal ([`NeverStarted`], 408). Server faults, such as an agent that does not respond, are handled elsewhere.
 
 use std::borrow::Cow;
 
@@ -14,29 +14,29 @@ pub enum Ended {
     Signalled { signal: i32 },
 }
 
-/// What was seen of a command.
+/// What the engine observed of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// It could not be started, for a reason that the client can mend: the working directory is missing, say.
+    /// It could not be started, for a reason that the client can fix: for example, the working directory is missing.
     NotStarted { reason: String },
-    /// Its time was over before it could start.
+    /// Its timeout passed before it could start.
     TimedOutBeforeStart { timeout_ms: u64 },
-    /// It ran, and was killed when its time was over.
+    /// It ran, and was killed at its timeout.
     TimedOut,
-    /// It ran to its own end. This also holds where its end and the end of its time fell together.
+    /// It ended by itself, possibly at the moment of its timeout.
     Ended(Ended),
 }
 
-/// The fields of a result that do not come from its streams.
+/// The fields of a result apart from its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub exit_code: Option<i32>,
     pub signal: Option<Cow<'static, str>>,
-    /// To be put at the end of stderr, with its line end.
+    /// Appended to stderr, with a line end.
     pub stderr_note: Option<String>,
 }
 
-/// The command's time was over before it could start: `EXECUTION_TIMEOUT`.
+/// The command's timeout passed before it could start: `EXECUTION_TIMEOUT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the command's timeoutMs of {timeout_ms} was over before it could start; give it more time or try again"
@@ -45,7 +45,7 @@ pub struct NeverStarted {
     pub timeout_ms: u64,
 }
 
-/// The fields that follow from what was seen.
+/// Derives the fields from what was observed.
 pub fn outcome(command: Command) -> Result<Outcome, NeverStarted> {
     let (exit_code, signal, stderr_note) = match command {
         Command::TimedOutBeforeStart { timeout_ms } => return Err(NeverStarted { timeout_ms }),

@@ -1,14 +1,14 @@
-//! Ports that are reached from outside: what may be exposed, the names of their hosts, and the text of a token.
+//! Exposed ports: what may be exposed, their host names, and the text of tokens.
 //!
-//! A port's host is `PORT-NAME.DOMAIN`, where NAME is what the sandbox is called inside. The listener's names decide which request
-//! is for a port at all ([`HostOf::read`]), before anything else of it is looked at.
+//! A port's host is `PORT-NAME.DOMAIN`, where NAME is the host name inside the sandbox. The host decides whether a request is for a
+//! port ([`HostOf::read`]) before anything else of it is read.
 
 use api::{NetworkPolicy, PortVisibility, SandboxId};
 
 use crate::base32;
 use crate::config::{ConfigError, Integer, Range, integer};
 
-/// Ports of one sandbox that may be exposed at once.
+/// The most exposed ports of one sandbox.
 pub const MAX_PORTS: usize = 64;
 
 const PORTS: Range<u16> = Range { min: 1, max: u16::MAX, default: 0 };
@@ -17,7 +17,7 @@ const TOKEN_PREFIX: &str = "spt_";
 const MAC_BYTES: usize = 32;
 const TOKEN_BYTES: usize = 8 + MAC_BYTES;
 
-/// A body that exposes a port. `None` is a field that is absent.
+/// A body that exposes a port. `None` is an absent field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExposeInput {
     pub port: Integer,
@@ -25,7 +25,7 @@ pub struct ExposeInput {
     pub auto_resume: Option<bool>,
 }
 
-/// What is to be exposed, checked.
+/// A checked request to expose a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExposeOrder {
     pub port: u16,
@@ -44,7 +44,7 @@ pub fn expose_order(input: ExposeInput) -> Result<ExposeOrder, ConfigError> {
     Ok(ExposeOrder { port, visibility, auto_resume: input.auto_resume.unwrap_or(true) })
 }
 
-/// How long a token is to be good for.
+/// The lifetime of a token.
 pub fn token_lifetime_ms(expires_in_ms: Option<Integer>) -> Result<u64, ConfigError> {
     integer("expiresInMs", expires_in_ms, LIFETIME_MS)
 }
@@ -57,7 +57,7 @@ pub enum PortRefusal {
         named(allowed)
     )]
     NotAllowed { port: u16, allowed: Vec<u16> },
-    #[error("{most} ports of this sandbox are exposed, which is the most; close one first")]
+    #[error("{most} ports of this sandbox are exposed, the maximum; close one first")]
     TooMany { most: usize },
     #[error("port {port} is not exposed")]
     NotExposed { port: u16 },
@@ -71,7 +71,7 @@ fn named(allowed: &[u16]) -> String {
     format!("allows {}", names.join(", "))
 }
 
-/// Whether a port may be exposed under a policy. One that does not speak of ports allows all.
+/// Whether a policy lets a port be exposed. A policy without `allowPorts` allows all.
 pub fn may_expose(policy: &NetworkPolicy, port: u16) -> Result<(), PortRefusal> {
     match &policy.ingress {
         Some(ingress) if !ingress.allow_ports.contains(&port) => {
@@ -86,18 +86,18 @@ pub fn port_label(id: &SandboxId, port: u16) -> String {
     format!("{port}-{}", id.host_name())
 }
 
-/// Whom the host of a request names.
+/// What the host of a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostOf {
-    /// It is not one of the ports' domain: the service itself.
+    /// Not a name below the ports' domain: the service itself.
     Service,
     Port(SandboxId, u16),
-    /// A host of the ports' domain that is no port's.
+    /// A name below the ports' domain that belongs to no port.
     Nobody,
 }
 
 impl HostOf {
-    /// `host` as the request has it, without its port. `domain` is in lower case.
+    /// `host` as the request has it, without its port. `domain` is lower case.
     pub fn read(host: &str, domain: &str) -> Self {
         let host = host.strip_suffix('.').unwrap_or(host);
         let below = host.len().checked_sub(domain.len()).and_then(|at| {
@@ -114,12 +114,12 @@ impl HostOf {
 fn port_of(label: &str) -> Option<(SandboxId, u16)> {
     let label = label.to_ascii_lowercase();
     let (number, name) = label.split_once('-')?;
-    // One name for each port: no zeros before the number, no sign.
+    // One name per port: no leading zeros, no sign.
     let port: u16 = number.parse().ok().filter(|port: &u16| port.to_string() == number && *port != 0)?;
     Some((SandboxId::from_host_name(name)?, port))
 }
 
-/// A token as its text has it; whether its signature is ours is for the holder of the secret to say.
+/// A parsed token; the holder of the secret verifies its signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignedToken {
     pub expires_at_ms: u64,

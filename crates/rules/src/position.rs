@@ -1,7 +1,7 @@
-//! Where somebody is in the output of a command: how many bytes of each of its two streams they have seen.
+//! The position of a reader in the output of a command: how many bytes of each stream it has read.
 //!
-//! It is what clients hold in their hands (a cursor, the id of a server-sent event), so its text is strict: one spelling for
-//! one position. Any position is a place to go on from, also in the middle of what was printed at once.
+//! Clients hold it (as a cursor, or the id of a server-sent event), so its text is strict: one spelling per position. Reading can
+//! continue from any position, also within one write.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,18 +13,18 @@ pub struct OutputPosition {
     pub stderr: u64,
 }
 
-/// What a text lacks to be a position.
+/// The text is not a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a position in output is two numbers of bytes with a dot between them, such as 120.33")]
+#[error("a position in output is two byte counts separated by a dot, such as 120.33")]
 pub struct BadOutputPosition;
 
 impl OutputPosition {
-    /// Whether who is here has seen at least what who is at `other` has seen.
+    /// Whether a reader here has read at least as much as one at `other`.
     pub fn covers(self, other: Self) -> bool {
         self.stdout >= other.stdout && self.stderr >= other.stderr
     }
 
-    /// The greater of each.
+    /// The maximum of each stream.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { stdout: self.stdout.max(other.stdout), stderr: self.stderr.max(other.stderr) }
@@ -49,7 +49,7 @@ impl FromStr for OutputPosition {
 fn number(text: &str) -> Result<u64, BadOutputPosition> {
     let is_canonical =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    // No database and no JSON number holds more than 63 bits.
+    // Databases and JSON numbers hold at most 63 bits.
     let number = text.parse().ok().filter(|number| i64::try_from(*number).is_ok());
     number.filter(|_| is_canonical).ok_or(BadOutputPosition)
 }

@@ -1,17 +1,17 @@
-//! Rate limits: which limits a request counts against, and whether they still have room (section 8, decision 21).
+//! Rate limits: which limits a request counts against, and whether they are used up.
 //!
-//! The server keeps [`KeyWindows`] for each key and one execution [`Window`] for each sandbox, each behind a lock of its own, and asks
-//! before it serves. Times are milliseconds of a clock that does not go back; one that does is held at the newest time seen.
-//! Nothing fails. A refusal changes nothing: a refused request counts against no limit.
+//! The server keeps [`KeyWindows`] for each key and one execution [`Window`] for each sandbox, and asks before it serves. Times are
+//! milliseconds of a monotonic clock; a clock that goes back is held at the newest time seen. Nothing fails. A refusal changes
+//! nothing: a refused request counts against no limit.
 
 mod window;
 
 pub use window::{RateRefusal, Standing, Window, ask_all, wall_seconds};
 
-/// What the headers say where there is no limit: the largest number that every client can hold.
+/// The value of the headers without a limit: the largest number that every client can represent.
 pub const NO_LIMIT: u32 = i32::MAX as u32;
 
-/// The limits, named after what they count.
+/// The limits, named by what they count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     Read,
@@ -21,7 +21,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// What it counts, as a message says it.
+    /// What it counts, for messages.
     pub fn counts(self) -> &'static str {
         match self {
             Self::Read => "reading requests with this key",
@@ -32,7 +32,7 @@ impl Limit {
     }
 }
 
-/// How many of each in any 60 seconds; 0 for no limit. [`Rates::default`] is the specification.
+/// The limits in any 60 seconds; 0 is unlimited. [`Rates::default`] is the documented API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     pub read: u32,
@@ -51,11 +51,11 @@ impl Default for Rates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Charge {
     Key(KeyCharge),
-    /// The execution limit of the sandbox alone.
+    /// Only the execution limit of the sandbox.
     Sandbox,
 }
 
-/// What a request counts against among the limits of its key.
+/// The limits of a key that a request counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyCharge {
     Read,
@@ -83,7 +83,7 @@ pub struct KeyWindows {
 }
 
 impl KeyWindows {
-    /// With nothing counted yet; takes no memory beyond itself.
+    /// Empty windows; allocates nothing.
     pub fn new(rates: &Rates) -> Self {
         Self {
             read: Window::new(Limit::Read, rates.read),
@@ -101,12 +101,12 @@ impl KeyWindows {
         }
     }
 
-    /// How the reading limit stands; for answers to requests that counted against nothing.
+    /// The standing of the read limit; for responses to requests that counted against nothing.
     pub fn look(&mut self, now_ms: u64) -> Standing {
         self.read.look(now_ms)
     }
 
-    /// Whether nothing is counted any more, so that forgetting it changes no answer.
+    /// Whether no request counts any more, so that dropping the windows changes no decision.
     pub fn is_idle(&mut self, now_ms: u64) -> bool {
         [&mut self.read, &mut self.write, &mut self.create].into_iter().all(|window| window.is_idle(now_ms))
     }

@@ -1,20 +1,20 @@
-//! Request ids: which of a client's are kept, and what ours look like (decision 24).
+//! Request ids: which ids of clients are kept, and the form of generated ones.
 
 use crate::base32;
 
 const CHARS_MAX: usize = 128;
-/// Random bytes in an id we make: 20 characters.
+/// Random bytes in a generated id: 20 characters.
 const MADE_BYTES: usize = 12;
 
-/// A client's `X-Request-Id`, if it can go into headers, bodies and logs as it is: 1 to 128 letters, digits and `.`, `_`,
-/// `:`, `-`. Anything else is replaced by one of ours and is no error.
+/// A client's `X-Request-Id`, if it is safe in headers, bodies and logs: 1 to 128 letters, digits and `.`, `_`, `:`, `-`. Anything
+/// else is replaced by a generated id and is not an error.
 pub fn well_formed_request_id(value: &[u8]) -> Option<&str> {
     let fits = (1..=CHARS_MAX).contains(&value.len())
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(byte));
     if fits { std::str::from_utf8(value).ok() } else { None }
 }
 
-/// An id of ours from random bytes; the caller brings the randomness.
+/// A generated id from random bytes that the caller passes.
 pub fn made_request_id(random: [u8; MADE_BYTES]) -> String {
     format!("req_{}", base32::encode(&random))
 }

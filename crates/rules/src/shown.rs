@@ -1,14 +1,14 @@
-//! What came from a client, as messages show it: messages go into logs and terminals, and no value may swell or steer them.
+//! Quotes text of clients for messages: these go into logs and terminals, so the text is escaped and shortened.
 
-/// Characters of a value that a message shows.
+/// The most characters of a value in a message.
 const SHOWN_CHARS: usize = 64;
 
-/// The text quoted, escaped and cut.
+/// The text quoted, escaped and shortened.
 pub fn shown(text: &str) -> String {
     format!("'{}'", shown_name(text))
 }
 
-/// The same without quotes, for a name that is part of a longer one: `env.NAME`.
+/// Without quotes, for a name that is part of a longer one: `env.NAME`.
 pub fn shown_name(text: &str) -> String {
     let start: String = text.chars().take(SHOWN_CHARS).collect();
     let more = if start.len() < text.len() { "..." } else { "" };

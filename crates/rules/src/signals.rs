@@ -35,10 +35,10 @@ const NAMES: [&str; 31] = [
     "SIGPWR",
     "SIGSYS",
 ];
-/// The first real-time signal that the C library leaves to programs, and the last.
+/// The first and last real-time signals that the C library leaves to programs.
 const REALTIME: std::ops::RangeInclusive<i32> = 34..=64;
 
-/// The name of a signal. Any number has one, because numbers come from inside the sandbox.
+/// The name of a signal. Every number has one, because numbers come from inside the sandbox.
 pub fn signal_name(number: i32) -> Cow<'static, str> {
     let known = number
         .checked_sub(1)

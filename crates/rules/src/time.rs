@@ -1,22 +1,21 @@
-//! A point in time, as the callers of this crate bring it. Arithmetic stops at the ends of the range instead of failing,
-//! because a wall clock may jump anywhere.
+//! A point in time. Arithmetic saturates, because a wall clock may jump.
 
 /// Milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeMs(pub u64);
 
 impl TimeMs {
-    /// The milliseconds since `earlier`; 0 if that is in the future, as after a clock that was set back.
+    /// Milliseconds since `earlier`; 0 if that is in the future, as after the clock was set back.
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The point `ms` later, or the last one there is.
+    /// `ms` later, or the end of the range.
     pub fn after(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// The point `ms` earlier, or the first one there is.
+    /// `ms` earlier, or the start of the range.
     pub fn before(self, ms: u64) -> Self {
         Self(self.0.saturating_sub(ms))
     }

@@ -8,9 +8,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use driver_oci::{DiskRates, OciDriver, Settings};
-use engine::{Clock, DetachedSettings, Engine, EngineSettings, Parts, PoolTarget, Template};
+use engine::{
+    Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolTarget, Template,
+};
 use image::{Catalogue, Image, Images};
 use net::Network;
 use rules::{ConfigRules, CreateInput, Host, Overcommit, sandbox_config};
@@ -68,11 +70,13 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
     let connected = network::connect(config, scope, walls.flavour).await?;
     walls.resolver = connected.resolver;
     let driver = OciDriver::new(walls)?;
-    let store = Arc::new(SqliteStore::open(scope.data_dir.join(STORE))?);
+    let store = Arc::new(SqliteStore::open_with_quotas(scope.data_dir.join(STORE), config.quotas.table())?);
     let found = images.clone();
     let find = Arc::new(move |name: &str| found.get(name).map(|image| template(&image)));
     let settings = EngineSettings {
-        capacity: capacity(config, &scope.data_dir)?,
+        capacity: capacity(config)?,
+        quotas: config.quotas.table(),
+        host: Some(host_watch(config, &scope.data_dir)?),
         pool: if pool == Pool::AsConfigured { pool_targets(config)? } else { BTreeMap::new() },
         concurrent_executions: config.limits.concurrent_executions,
         execution_queue: config.limits.execution_queue,
@@ -217,30 +221,53 @@ pub fn agent(config: &Config) -> Result<PathBuf> {
     })
 }
 
-/// What may be given away: what the host has, or the operator says, times the overcommit factors.
-fn capacity(config: &Config, data_dir: &Path) -> Result<rules::Capacity> {
+/// What may be promised: what the host has, or the operator says, times the overcommit factors. How much disk, the host watch says.
+fn capacity(config: &Config) -> Result<rules::Capacity> {
     let own = &config.capacity;
     let or_host = |said: u64, host: u64| if said == 0 { host } else { said };
-    let disk = rustix::fs::statvfs(data_dir).context("cannot tell the size of the disk")?;
     let host = Host {
         cpu: or_host(own.cpu, std::thread::available_parallelism()?.get() as u64),
         memory_mb: or_host(own.memory_mb, total_memory_mb()?),
-        disk_mb: or_host(own.disk_mb, disk.f_blocks.saturating_mul(disk.f_frsize) >> 20),
+        disk_mb: 0,
     };
     let overcommit =
         Overcommit { cpu: own.overcommit_cpu, memory: own.overcommit_memory, disk: own.overcommit_disk };
     Ok(rules::Capacity::new(host, overcommit))
 }
 
+/// Watches the file system of a data directory, and the host's memory.
+fn host_watch(config: &Config, data_dir: &Path) -> Result<HostWatch> {
+    let own = &config.capacity;
+    let statvfs = rustix::fs::statvfs(data_dir).context("cannot read the size of the disk")?;
+    let disk_mb = statvfs.f_blocks.saturating_mul(statvfs.f_frsize) >> 20;
+    let reserve_disk_mb = rules::disk_reserve_mb(disk_mb, own.reserve_disk_mb);
+    let reserve_memory_mb = rules::memory_reserve_mb(total_memory_mb()?, own.reserve_memory_mb);
+    let dir = data_dir.to_owned();
+    let watch = HostWatch::new(move || sample_host(&dir), reserve_disk_mb, reserve_memory_mb);
+    Ok(watch.promise(own.disk_mb, own.overcommit_disk))
+}
+
+/// What waits in the page cache to be written is as good as written: sandboxes can fill it faster than a disk.
+fn sample_host(data_dir: &Path) -> std::io::Result<HostSample> {
+    let statvfs = rustix::fs::statvfs(data_dir)?;
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let bytes = |name: &str| meminfo_kilobytes(&text, name).unwrap_or(0).saturating_mul(1024);
+    let free = statvfs.f_bavail.saturating_mul(statvfs.f_frsize);
+    Ok(HostSample {
+        disk_free_bytes: free.saturating_sub(bytes("Dirty:")).saturating_sub(bytes("Writeback:")),
+        memory_available_bytes: bytes("MemAvailable:"),
+    })
+}
+
 pub fn total_memory_mb() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let Some(kilobytes) =
-        line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok())
-    else {
-        bail!("/proc/meminfo does not say how much memory there is");
-    };
-    Ok(kilobytes / 1024)
+    let total = meminfo_kilobytes(&text, "MemTotal:").context("/proc/meminfo has no line MemTotal")?;
+    Ok(total / 1024)
+}
+
+fn meminfo_kilobytes(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 pub fn make_private_dir(dir: &Path) -> Result<()> {

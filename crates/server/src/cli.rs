@@ -8,7 +8,7 @@ use rules::Scopes;
 
 use crate::explain::Target;
 
-/// Isolated Linux sandboxes on this machine.
+/// Run isolated Linux sandboxes on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "sandboxd", version)]
 pub struct Cli {
@@ -18,16 +18,16 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// Flags that every command knows. They go over the environment, which goes over the file.
+/// Flags of every command. They override the environment, which overrides the file.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// The configuration file [default: /etc/sandboxd/config.toml, if it is there]
+    /// Read this configuration file [default: /etc/sandboxd/config.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE", env = "SANDBOXD_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Where disks, images and records are kept [default: /var/lib/sandboxd]
+    /// Keep disks, images and records in this directory [default: /var/lib/sandboxd]
     #[arg(long, global = true, value_name = "DIR", env = "SANDBOXD_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Where sockets and the state of running sandboxes are [default: /run/sandboxd]
+    /// Keep sockets and the state of running sandboxes in this directory [default: /run/sandboxd]
     #[arg(long, global = true, value_name = "DIR", env = "SANDBOXD_RUN_DIR")]
     pub run_dir: Option<PathBuf>,
 }
@@ -36,76 +36,76 @@ pub struct Global {
 pub enum Verb {
     /// Serve sandboxes over HTTPS, in the foreground
     Serve(ServeArguments),
-    /// Create, list and revoke API keys, also while a server runs
+    /// Create, list and revoke API keys; works while the server runs
     #[command(subcommand)]
     Key(KeyVerb),
-    /// Say what this host has and lacks, and how to mend it
+    /// Check whether this host meets the requirements, and how to fix what is missing
     Doctor,
-    /// Run one command in a sandbox of its own, without a server, and remove it
+    /// Run one command in a new sandbox without a server, then remove the sandbox
     Run(RunArguments),
     /// Explain what a sandbox may reach
     #[command(subcommand)]
     Egress(EgressVerb),
-    /// List, fetch and remove images
+    /// List, pull and remove images
     #[command(subcommand)]
     Image(ImageVerb),
-    /// Print the interface as an OpenAPI document
+    /// Print the OpenAPI document of the API
     #[command(hide = true)]
     Openapi,
-    /// Print what can be configured
+    /// Print the reference of the configuration
     #[command(subcommand, hide = true)]
     Config(ConfigVerb),
 }
 
 #[derive(Debug, Default, Args)]
 pub struct ServeArguments {
-    /// Address and port of the service [default: 127.0.0.1:8443]
+    /// Listen for the API on this address and port [default: 127.0.0.1:8443]
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_LISTEN")]
     pub listen: Option<String>,
-    /// Address and port of the redirect to HTTPS; empty for none [default: 127.0.0.1:8080]
+    /// Redirect plain HTTP on this address and port to HTTPS; empty turns it off [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_REDIRECT_LISTEN")]
     pub redirect_listen: Option<String>,
-    /// Address and port of the metrics; empty for none [default: 127.0.0.1:9464]
+    /// Serve metrics on this address and port; empty turns them off [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_METRICS_LISTEN")]
     pub metrics_listen: Option<String>,
-    /// Before saying ready, fetch the default images that are not on this host
+    /// Pull the images of the catalogue that are missing on this host before serving
     #[arg(long)]
     pub fetch_images: bool,
-    /// Print the local key and a command to paste, not only at the first start
+    /// Print the local key and an example command at every start, not only the first
     #[arg(long)]
     pub show_key: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum KeyVerb {
-    /// Make a key and print it, alone; it cannot be shown again
+    /// Create a key and print it; it cannot be shown again
     Create {
-        /// Whose sandboxes the key sees; an account is there as soon as it has a key
+        /// Account of the key, whose sandboxes it can access; created with its first key
         #[arg(long, value_name = "NAME")]
         account: String,
-        /// What the key may do: read, execute, write, admin, separated by commas
+        /// Scopes of the key: read, execute, write, admin, separated by commas
         #[arg(long, value_name = "SCOPES")]
         scopes: Scopes,
-        /// A note for people, such as who uses the key
+        /// Label for people, such as who uses the key
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
     },
-    /// Every key there is or was, without its secret
+    /// List all keys, including revoked ones, without their secrets
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make a key invalid, within a second also on a server that runs
+    /// Revoke a key; a running server refuses it within a second
     Revoke {
-        /// The key's identifier, as 'key list' shows it
+        /// Id of the key, as 'key list' shows it
         id: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum EgressVerb {
-    /// Say whether a sandbox may reach a host, and why. Exits with 0 if it may and with 1 if not
+    /// Check whether a sandbox may reach a host, and why; exits with 0 if it may and 1 if not
     Check(EgressCheckArguments),
 }
 
@@ -113,17 +113,17 @@ pub enum EgressVerb {
 pub struct EgressCheckArguments {
     /// Id of the sandbox
     pub id: SandboxId,
-    /// A name or an address, and a port if it is not 443: example.com, example.com:8080
+    /// Name or address, with a port unless it is 443: example.com, example.com:8080
     #[arg(value_name = "HOST[:PORT]")]
     pub target: Target,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigVerb {
-    /// Every key with its type, default and meaning
+    /// Print every key with its type, default and meaning
     Reference,
 }
 
@@ -143,36 +143,37 @@ pub struct RunArguments {
     /// Disk in MB, 5120 to 51200
     #[arg(long, value_name = "MB")]
     pub disk: Option<i64>,
-    /// An environment variable, as NAME=VALUE; may be repeated
+    /// Environment variable, as NAME=VALUE; may be repeated
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
     /// Working directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Feed our standard input, read to its end first, to the command
+    /// Pass standard input to the command; it is read to its end first
     #[arg(long, short = 'i')]
     pub stdin: bool,
-    /// Kill the command after so many seconds
+    /// Kill the command after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ImageVerb {
-    /// What is in the catalogue, and what of it is on this host
+    /// List the images of the catalogue, and which of them are on this host
     List,
-    /// Fetch an image, also if it is here already
+    /// Pull an image, even if it is already on this host
     Pull {
         /// Name in the catalogue
         name: String,
     },
-    /// Make an image of a source: oci-layout:DIR, rootfs:TAR, rootfs:DIR, debian:SUITE+PACKAGE, or a registry's reference
+    /// Import an image: oci-layout:DIR, rootfs:TAR, rootfs:DIR, debian:SUITE+PACKAGE, or a reference in a registry
     Import {
-        /// Name it gets
+        /// Name of the new image
         name: String,
+        /// Where it comes from
         source: String,
     },
-    /// Remove an image; layers that nothing else uses go with it
+    /// Remove an image and the layers that nothing else uses
     Remove {
         /// Name in the catalogue
         name: String,

@@ -1,4 +1,4 @@
-//! One file a command.
+//! One file per command.
 
 pub mod config_reference;
 pub mod egress;
@@ -8,5 +8,5 @@ pub mod openapi;
 pub mod run;
 pub mod serve;
 
-/// Exit code when the fault is not the command's but ours, as other tools of this kind have it.
+/// Exit code when sandboxd itself fails, not the command, as with other container tools.
 pub const OUR_FAULT: u8 = 125;

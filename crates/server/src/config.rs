@@ -1,12 +1,14 @@
-//! The configuration: flags over environment over file over defaults.
+//! The configuration: flags override the environment, which overrides the file, which overrides defaults.
 //!
-//! A key that does not exist is an error that names the nearest one that does: a limit that was mistyped must not be a limit
-//! that is silently off.
+//! An unknown key is an error that names the most similar key: a mistyped limit must not silently be off.
 
+mod bounds;
 mod check;
 mod egress;
 mod keys;
+mod quotas;
 mod reference;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -24,7 +26,7 @@ pub use values::{Config, Http, Log, LogFormat, NetworkKind, Tls};
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";
 
-/// Reads what there is and checks it.
+/// Reads and checks the configuration.
 pub fn load(global: &Global) -> Result<Config> {
     let mut config = match &global.config {
         Some(path) => read(path)?,
@@ -44,8 +46,8 @@ pub fn load(global: &Global) -> Result<Config> {
 }
 
 impl Config {
-    /// Two services of one host have nothing in common: one whose data lies elsewhere has a run directory and a cgroup of its own
-    /// too, or each would take the other's sandboxes for strays.
+    /// Two services on one host share nothing: one with another data directory also has another run directory and cgroup, because
+    /// each would remove the other's sandboxes as orphans.
     fn keep_apart(&mut self) {
         let usual = Self::default();
         if self.data_dir == usual.data_dir {
@@ -62,7 +64,7 @@ impl Config {
         }
     }
 
-    /// Puts the flags of `serve` over what was read.
+    /// Overrides values with the flags of `serve`.
     pub fn with_flags(mut self, flags: &ServeArguments) -> Result<Self> {
         for (flag, place) in [
             (&flags.listen, &mut self.http.listen),

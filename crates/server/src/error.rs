@@ -19,7 +19,7 @@ use store::StoreError;
 
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
-pub use operations::{During, not_found, of_engine};
+pub use operations::{During, not_found, of_engine, of_quota};
 pub use ports::{crowded, nobody, port_not_found, silent};
 
 /// What the client is told.

@@ -1,7 +1,7 @@
-//! The key that the first start makes, for whoever sits at this machine. Called by `serve`.
+//! The local key, which the first start creates for the user of this machine. Called by `serve`.
 //!
-//! Its text is in a file that only root can read. The file is written first: a start that dies between file and store is made
-//! good by the next one, which registers what the file has. A file that somebody removed is not made again.
+//! Its text is in a file that only root can read. The file is written first: after a crash between file and store, the next start
+//! registers the key of the file. A removed file is not created again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -19,18 +19,18 @@ const FILE: &str = "local.key";
 const ACCOUNT: &str = "default";
 const LABEL: &str = "made at the first start";
 
-/// The local key, as far as there is one.
+/// The state of the local key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalKey {
-    /// Made just now.
+    /// Created by this start.
     New { text: KeyText, file: PathBuf },
     /// From an earlier start.
     Kept { text: KeyText, file: PathBuf },
-    /// There are keys, but no file of ours.
+    /// There are keys, but no file.
     None,
 }
 
-/// Finds the local key or makes it.
+/// Finds the local key or creates it.
 pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
     let file = data_dir.join(FILE);
     let keys = store.keys().await?;
@@ -67,7 +67,7 @@ fn order() -> Order {
     Order { account: ACCOUNT.to_owned(), scopes: Scopes::ALL, label: Some(LABEL.to_owned()) }
 }
 
-/// There as a whole or not at all, also after a power loss.
+/// Atomic, also across a power loss.
 fn write_private(dir: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     let draft = path.with_extension("key.new");
     let _ = std::fs::remove_file(&draft);

@@ -1,8 +1,8 @@
-//! The keys that are valid now, in memory, so that no request waits for the store to be let in.
+//! The valid keys, in memory, so that authentication does not wait for the store.
 //!
-//! The layers ask [`Keyring::find`]; `layers::tend` calls [`Keyring::refresh`] several times a second, which is how the
-//! running server hears of keys that the command line made or revoked. A refresh that fails leaves the keys as they were.
-//! A key that is none of those, but has a key's checksum, may have been made a moment ago: [`Keyring::look_again`].
+//! The layers call [`Keyring::find`]; `layers::tend` calls [`Keyring::refresh`] several times a second, so that the running server
+//! picks up keys that the command line created or revoked. A failed refresh keeps the known keys. An unknown key with a valid checksum may
+//! have been created a moment ago: [`Keyring::look_again`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,12 +15,12 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// So often, at most, strangers make the store be asked.
+/// The shortest time between two reads of the store because of unknown keys.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
-/// Longer texts are no keys, and not worth a hash.
+/// Longer texts are not keys and are not hashed.
 const LONGEST: usize = 128;
 
-/// Who a request is from. Extension of every request that needed a key.
+/// The sender of a request: an extension of every authenticated request.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub account: Arc<str>,
@@ -28,19 +28,19 @@ pub struct Caller {
     pub scopes: Scopes,
 }
 
-/// The keys that are valid.
+/// The valid keys.
 #[derive(Debug)]
 pub struct Keyring {
     keys: RwLock<Keys>,
-    /// When strangers last made us look, from before that look.
+    /// When the last read because of an unknown key began.
     looked: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug)]
 struct Keys {
-    /// Of the store, from before they were read.
+    /// The version in the store, read before the keys.
     version: u64,
-    /// By the start of the hash. The start alone decides how long a search takes, and nobody can choose a key by it.
+    /// By the start of the hash. Only the start affects the time of a search, and nobody can choose a key by it.
     known: HashMap<u64, Vec<Known>>,
 }
 
@@ -50,7 +50,7 @@ struct Known {
     caller: Caller,
 }
 
-/// What of a key is stored.
+/// The stored form of a key.
 pub fn hash_of(key: &KeyText) -> [u8; 32] {
     Sha256::digest(key.as_str().as_bytes()).into()
 }
@@ -61,7 +61,7 @@ impl Keyring {
         Ok(Self { keys: RwLock::new(keys), looked: Mutex::default() })
     }
 
-    /// Reads the keys again if any was made or revoked since. Answers whether it did.
+    /// Reads the keys again if any was created or revoked since. Returns whether it did.
     pub async fn refresh(&self, store: &dyn Store) -> Result<bool, StoreError> {
         let version = store.keys_version().await?;
         if version == self.keys.read().unwrap_or_else(PoisonError::into_inner).version {
@@ -72,7 +72,7 @@ impl Keyring {
         Ok(true)
     }
 
-    /// For a text that was not found: whether it might be found now. Many strangers share one look, and wait for it.
+    /// For a text that was not found: whether it may be found now. Concurrent callers share one read and wait for it.
     pub async fn look_again(&self, text: &str, store: &dyn Store) -> bool {
         if KeyText::parse(text).is_err() {
             return false;
@@ -92,8 +92,8 @@ impl Keyring {
         self.find(text).is_some()
     }
 
-    /// Whose key a text is, if it is a valid one. Its checksum is for people and not looked at: to make it costs more than
-    /// the hash, and whatever is not a key has no hash that is known.
+    /// The caller of a valid key. The checksum is not verified: that costs more than the hash, and a text that is not a key has no known
+    /// hash.
     pub fn find(&self, text: &str) -> Option<Caller> {
         if text.len() > LONGEST {
             return None;
@@ -101,7 +101,7 @@ impl Keyring {
         self.find_hash(&Sha256::digest(text.as_bytes()).into())
     }
 
-    /// Whether a key that was let in is still valid; for what goes on after it was.
+    /// Whether an authenticated key is still valid; for long-running requests.
     pub fn has(&self, key_id: &str) -> bool {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         keys.known.values().flatten().any(|known| &*known.caller.key_id == key_id)
@@ -127,7 +127,7 @@ impl Keys {
 }
 
 impl Known {
-    /// Nothing, if this version does not know the scopes: a key may not do more than it says, nor something else.
+    /// `None` if this version does not know the scopes: a key must not have other permissions than it says.
     fn of(record: &KeyRecord) -> Option<Self> {
         let scopes = match record.scopes.parse() {
             Ok(scopes) => scopes,

@@ -27,7 +27,8 @@ use futures_util::FutureExt;
 use listen::{Answer, Application};
 
 use crate::endpoint::{Authorized, Matched, Table};
-use crate::error::ApiError;
+use crate::error::{ApiError, of_quota};
+use crate::in_flight;
 use crate::request_id::RequestId;
 use crate::service::Service;
 use admission::admit;
@@ -69,16 +70,12 @@ impl Guarded {
         // Dropped without an answer it says that the client went away.
         let mut record = Record::begin(&service, &id, rule, &request);
         record.caller.clone_from(&admitted.caller);
-        let mut response = match admitted.refusal {
-            Some(error) => error.into_response(),
+        let (mut response, permit) = match admitted.refusal {
+            Some(error) => (error.into_response(), None),
             None => {
                 let (service, request_id) = (Arc::clone(&service), id.clone());
                 let caller = admitted.caller;
-                let answering = respond(matched, Authorized { service, caller, request_id, request });
-                match AssertUnwindSafe(answering).catch_unwind().await {
-                    Ok(response) => response,
-                    Err(panic) => panicked(&*panic).into_response(),
-                }
+                counted(matched, Authorized { service, caller, request_id, request }).await
             }
         };
         if let Some(caller) = &record.caller {
@@ -89,7 +86,28 @@ impl Guarded {
             envelope::behead(&mut response);
         }
         record.answered(response.status(), told);
-        response
+        match permit {
+            Some(permit) => permit.attach(response),
+            None => response,
+        }
+    }
+}
+
+/// The response, and the permit of the account that its body holds until it has been sent.
+async fn counted(matched: Matched<'_>, authorized: Authorized) -> (Response, Option<in_flight::Permit>) {
+    let service = &authorized.service;
+    let kind = in_flight::Kind::of(authorized.request.headers());
+    let entered = authorized.caller.as_ref().map(|caller| service.in_flight.enter(&caller.account, kind));
+    let permit = match entered.transpose() {
+        Ok(permit) => permit,
+        Err(refused) => {
+            service.metrics.refused("quota_exceeded");
+            return (of_quota(&refused).into_response(), None);
+        }
+    };
+    match AssertUnwindSafe(respond(matched, authorized)).catch_unwind().await {
+        Ok(response) => (response, permit),
+        Err(panic) => (panicked(&*panic).into_response(), permit),
     }
 }
 

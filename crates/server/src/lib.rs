@@ -12,6 +12,7 @@ mod endpoint;
 mod error;
 mod explain;
 mod first_key;
+mod in_flight;
 mod keyring;
 mod layers;
 mod limiter;

@@ -1,9 +1,9 @@
-//! Rate limits: the windows of every key and sandbox that was active in the last minute (section 8, decision 21).
+//! Rate limits: the windows of every key and sandbox that was active in the last minute.
 //!
-//! The layers ask [`Limiter::count`] before they let a request in; `layers::tend` calls [`Limiter::sweep`]. Nothing fails. The
-//! windows live in memory alone: after a restart everybody starts with all of them empty.
+//! The layers call [`Limiter::count`] before they admit a request; `layers::tend` calls [`Limiter::sweep`]. Nothing fails. Windows are
+//! only in memory: after a restart all are empty.
 //!
-//! Windows of sandboxes belong to an account, so that nobody can use up another's by naming its sandbox.
+//! Windows of sandboxes belong to an account, so that no account can use up another's by naming its sandbox.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,18 +15,18 @@ use rules::{Charge, KeyWindows, Limit, RateRefusal, Rates, Standing, Window};
 
 use crate::keyring::Caller;
 
-/// Locks that requests spread over.
+/// Number of locks.
 const SHARDS: usize = 16;
-/// Sandboxes of one account that have a window of their own at one time. Beyond these the account's others share one: ids are
-/// free to make up, and memory is not.
+/// The most sandboxes of one account with a window of their own; the account's others share one window. Clients can invent any number
+/// of ids, so this bounds memory.
 const SANDBOXES_OF_AN_ACCOUNT: usize = 10_000;
 
-/// What the three headers say.
+/// The values of the three rate headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
     pub limit: u32,
     pub remaining: u32,
-    /// Whole Unix seconds.
+    /// Unix seconds.
     pub reset_s: u64,
 }
 
@@ -60,8 +60,8 @@ struct Sandboxes {
     shared: Window,
 }
 
-/// One instant on the clock that windows go by, and how far the wall clock is ahead of it. A wall clock that is set changes
-/// what a header says, never what is let in.
+/// An instant of the monotonic clock of the windows, and how far the wall clock is ahead of it. Setting the wall clock changes
+/// headers, never decisions.
 #[derive(Debug, Clone, Copy)]
 struct Now {
     ms: u64,
@@ -78,19 +78,19 @@ impl Limiter {
         }
     }
 
-    /// Counts a request against its limits, or refuses it and counts nothing. What executes in no well-formed sandbox counts
+    /// Counts a request against its limits, or refuses it and counts nothing. An execution without a well-formed sandbox id counts
     /// against nothing.
     pub fn count(&self, caller: &Caller, charge: Charge, sandbox: Option<&str>) -> Result<Shown, Refused> {
         self.count_at(caller, charge, sandbox, self.now())
     }
 
-    /// For answers to requests that counted against nothing.
+    /// For responses to requests that counted against nothing.
     pub fn uncounted(&self) -> Shown {
         let now = self.now();
         shown(&Standing::untouched(Limit::Read, self.rates.read, now.ms), now)
     }
 
-    /// Drops the windows that count nothing any more, which is to say: of whom was quiet for a minute.
+    /// Drops windows that have counted nothing for a minute.
     pub fn sweep(&self) {
         self.sweep_at(self.now().ms);
     }

@@ -1,6 +1,6 @@
-//! Makes API keys. Called by `key create` and for the first key.
+//! Generates API keys. Called by `key create` and for the first key.
 //!
-//! What is kept of a key is its hash: its text is in the hands of whoever asked for it, and nowhere else.
+//! Only the hash of a key is stored; its text is returned once.
 
 use anyhow::{Result, ensure};
 use rules::{KeyText, Scopes, TimeMs};
@@ -12,7 +12,7 @@ const ID_CHARS: usize = 16;
 const ACCOUNT_CHARS: usize = 64;
 const LABEL_CHARS: usize = 200;
 
-/// What the key is for.
+/// Account, scopes and label of a new key.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub account: String,
@@ -38,12 +38,12 @@ impl Order {
     }
 }
 
-/// The text of a new key. Nobody knows of it yet.
+/// The text of a new key, which is not registered yet.
 pub fn new_text() -> KeyText {
     KeyText::format(rand::random())
 }
 
-/// Makes a key text valid. It is there for good when this returns.
+/// Registers a key. It is durable when this returns.
 pub async fn register(store: &dyn Store, text: &KeyText, order: Order) -> Result<KeyRecord> {
     order.check()?;
     let record = KeyRecord {

@@ -1,18 +1,19 @@
-//! Idempotency: one answer for one key (section 4.10, decision 19).
+//! Idempotency: one response per key.
 //!
-//! Handlers of what creates or executes hand their work to [`Once::run`]. Without a key it just runs. With one it is a
-//! *flight*, in a task of its own, so that a client that goes away leaves nothing half-known:
+//! Handlers that create or execute pass their work to [`Once::run`]. Without a key it just runs. With a key it runs as an *in-flight
+//! request* in a task of its own, so that the work completes when its client goes away. The first request leads; concurrent requests with
+//! the same key follow it:
 //!
 //! ```text
-//! first request --> flight: asks the store --kept already--> replay
-//!                     | nothing kept
-//!                     v
-//!                   work --> answer kept (in the work's own commit, or in one of ours) --> told to all who wait
-//!                     `----> 429, 5xx, panic: not kept --> the next of those who wait flies
+//! leader --> looks for a record --found--> replay
+//!              | none
+//!              v
+//!            work --> response recorded (in the work's own commit, or in a separate one) --> leader and followers get it
+//!              `----> 429, 5xx, panic: not recorded --> the next follower leads
 //! ```
 //!
-//! A daemon that dies in a flight has kept the answer together with what it did, or neither, as far as the work commits
-//! both at once: a create does. A command that ran and whose answer was not kept yet runs again.
+//! After a crash, the effect and its record are both there or both missing if the work commits them together, as a create does. A
+//! command whose response was not recorded yet runs again.
 
 mod flight;
 mod hash;
@@ -33,16 +34,16 @@ use tokio_util::task::TaskTracker;
 use crate::error::ApiError;
 use crate::keyring::Caller;
 use crate::output::{Content, OutputMemory};
-use flight::{Landing, Outcome};
+use flight::{Completion, Outcome};
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// Flights at one time. Those whose client went away count as well.
-const MAX_FLIGHTS: usize = 10_000;
-/// How long the end of the daemon waits for flights whose clients are gone.
+/// The most in-flight requests, including those whose client went away.
+const MAX_IN_FLIGHT: usize = 10_000;
+/// How long shutdown waits for in-flight requests whose clients are gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An idempotency key whose syntax was checked.
+/// A well-formed idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(String);
 
@@ -60,7 +61,7 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
     }
 }
 
-/// An answer in JSON.
+/// A JSON response.
 #[derive(Debug, Clone)]
 pub struct Answer {
     status: StatusCode,
@@ -70,7 +71,7 @@ pub struct Answer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    /// In the same commit as what the work did.
+    /// In the same commit as the effect of the work.
     Already,
     NotYet,
 }
@@ -80,24 +81,24 @@ impl Answer {
         Self { status, content: content.into(), kept: Kept::NotYet }
     }
 
-    /// One that is in the store already, by way of [`Claim::remember`].
+    /// A response that is already in the store, by [`Claim::remember`] or [`Claim::kept`].
     pub fn committed(status: StatusCode, content: Bytes) -> Self {
         Self { status, content: Content::Json(content), kept: Kept::Already }
     }
 }
 
-/// What an answer will be kept under. Work gets it when its request has a key.
+/// The record under which a response will be kept. Work gets it when its request has a key.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    place: Place,
+    scope: KeyScope,
     request_hash: [u8; 32],
     expires_at: TimeMs,
 }
 
 impl Claim {
-    /// To be kept in the work's own commit.
+    /// A record for the work's own commit.
     pub fn kept(self, status: StatusCode, content: impl Into<Vec<u8>>) -> store::Remembered {
-        let Self { place: Place { account, endpoint, key }, request_hash, expires_at } = self;
+        let Self { scope: KeyScope { account, endpoint, key }, request_hash, expires_at } = self;
         store::Remembered {
             account: account.as_ref().to_owned(),
             endpoint,
@@ -110,14 +111,14 @@ impl Claim {
         }
     }
 
-    /// For the engine, which keeps the answer in the commit of the record.
+    /// For the engine, which adds the record to the commit of the sandbox.
     pub fn remember(
         self,
         respond: impl FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send + 'static,
     ) -> engine::PendingIdempotencyRecord {
         engine::PendingIdempotencyRecord {
-            endpoint: self.place.endpoint,
-            key: self.place.key,
+            endpoint: self.scope.endpoint,
+            key: self.scope.key,
             request_hash: self.request_hash,
             expires_at: self.expires_at,
             respond: Box::new(respond),
@@ -125,44 +126,43 @@ impl Claim {
     }
 }
 
-/// Where an answer is kept.
+/// The scope of an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct KeyScope {
     account: Arc<str>,
     endpoint: String,
     key: String,
 }
 
-/// A flight as those see it who wait for it.
+/// An in-flight request, as its leader and followers see it.
 #[derive(Debug, Clone)]
 struct Waiting {
     request_hash: [u8; 32],
     outcome: watch::Receiver<Option<Arc<Outcome>>>,
 }
 
-type Flights = Arc<Mutex<HashMap<Place, Waiting>>>;
+type InFlightByKey = Arc<Mutex<HashMap<KeyScope, Waiting>>>;
 
-/// All flights.
+/// All in-flight requests.
 pub struct Once {
     store: Arc<dyn Store>,
     output: Arc<OutputMemory>,
-    flights: Flights,
+    in_flight: InFlightByKey,
     tasks: TaskTracker,
 }
 
-/// Whether this request's own work is in the air.
-enum Seat {
-    Pilot(Waiting),
-    Passenger(Waiting),
+/// Whether a request does the work or waits for it.
+enum Role {
+    Leader(Waiting),
+    Follower(Waiting),
 }
 
 impl Once {
     pub fn new(store: Arc<dyn Store>, output: Arc<OutputMemory>) -> Self {
-        Self { store, output, flights: Flights::default(), tasks: TaskTracker::new() }
+        Self { store, output, in_flight: InFlightByKey::default(), tasks: TaskTracker::new() }
     }
 
-    /// Carries the work out, or answers what was answered before. `endpoint` names the resource where there is one: the same
-    /// key may be used for each.
+    /// Runs the work, or replays the recorded response. `endpoint` includes the resource, if any: each may use the same key.
     pub async fn run<F, W>(
         &self,
         caller: &Caller,
@@ -180,27 +180,27 @@ impl Once {
             let answer = work(None).await?;
             return Ok(json(answer.status, answer.content));
         };
-        let place = Place { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
+        let scope = KeyScope { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
         let request_hash = hash::of(&body);
         drop(body);
         let mut work = Some(work);
-        // Every turn but the last waits for a flight of somebody else that kept nothing.
+        // Every iteration but the last follows an in-flight request that recorded nothing.
         loop {
-            match self.board(&place, request_hash, &mut work)? {
-                Seat::Pilot(mut waiting) => {
-                    return match waiting.land().await.as_deref() {
+            match self.join(&scope, request_hash, &mut work)? {
+                Role::Leader(mut waiting) => {
+                    return match waiting.outcome().await.as_deref() {
                         Some(Outcome::Fresh(answer)) => Ok(json(answer.status, answer.content.clone())),
                         Some(Outcome::Refused(error) | Outcome::NotKept(error)) => Err(error.clone()),
                         Some(Outcome::Earlier(answer)) => replay(answer),
                         Some(Outcome::OtherRequest) => Err(other_request()),
-                        // The layers catch it again, and log it with the request's id.
+                        // The layers catch it and log it with the request's id.
                         Some(Outcome::Panicked) => {
                             std::panic::resume_unwind(Box::new("work under an idempotency key panicked"))
                         }
                         None => Err(lost()),
                     };
                 }
-                Seat::Passenger(mut waiting) => match waiting.land().await.as_deref() {
+                Role::Follower(mut waiting) => match waiting.outcome().await.as_deref() {
                     Some(Outcome::Fresh(answer) | Outcome::Earlier(answer)) => return replay(answer),
                     Some(Outcome::Refused(error)) => return Ok(replayed(error.clone().into_response())),
                     Some(Outcome::OtherRequest) => return Err(other_request()),
@@ -211,74 +211,74 @@ impl Once {
         }
     }
 
-    /// Whether there is an answer under the key, or will be.
+    /// Whether the key has a record or an in-flight request.
     pub async fn knows(&self, caller: &Caller, endpoint: &str, key: &Key) -> Result<bool, ApiError> {
         let Key(key) = key.clone();
-        let place = Place { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
-        let is_flying = lock(&self.flights).contains_key(&place);
-        Ok(is_flying || flight::is_kept(&*self.store, &place).await?)
+        let scope = KeyScope { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
+        let is_in_flight = lock(&self.in_flight).contains_key(&scope);
+        Ok(is_in_flight || flight::is_kept(&*self.store, &scope).await?)
     }
 
-    /// Waits until no flight is in the air, but not for ever: a command under a key may take minutes. What is still under way
-    /// then is as after a sudden end of the daemon.
+    /// Waits for in-flight requests, for a bounded time: a command may take minutes. What is still in flight then is treated as
+    /// after a crash.
     pub async fn settle(&self) {
         self.tasks.close();
         if tokio::time::timeout(PATIENCE, self.tasks.wait()).await.is_err() {
             tracing::warn!(
-                flights = self.tasks.len(),
-                "requests with an idempotency key are given up at the end"
+                in_flight = self.tasks.len(),
+                "abandoning in-flight requests with an idempotency key at shutdown"
             );
         }
     }
 
-    /// Waits with those who wait already, or starts a flight and takes `work` for it.
-    fn board<F, W>(
+    /// Joins the in-flight request of the key, or starts one and takes `work` for it.
+    fn join<F, W>(
         &self,
-        place: &Place,
+        scope: &KeyScope,
         request_hash: [u8; 32],
         work: &mut Option<F>,
-    ) -> Result<Seat, ApiError>
+    ) -> Result<Role, ApiError>
     where
         F: FnOnce(Option<Claim>) -> W + Send + 'static,
         W: Future<Output = Result<Answer, ApiError>> + Send + 'static,
     {
-        let mut flights = lock(&self.flights);
-        if let Some(waiting) = flights.get(place) {
+        let mut in_flight = lock(&self.in_flight);
+        if let Some(waiting) = in_flight.get(scope) {
             return match waiting.request_hash == request_hash {
-                true => Ok(Seat::Passenger(waiting.clone())),
+                true => Ok(Role::Follower(waiting.clone())),
                 false => Err(other_request()),
             };
         }
-        if flights.len() >= MAX_FLIGHTS {
-            let message = "too many requests with an Idempotency-Key are under way; try again in a second";
+        if in_flight.len() >= MAX_IN_FLIGHT {
+            let message = "too many requests with an Idempotency-Key are in flight; try again in a second";
             return Err(ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(1));
         }
-        // A request flies once at most: then it has its answer.
+        // A request leads at most once: then it has its response.
         let Some(work) = work.take() else { return Err(lost()) };
         let (tell, outcome) = watch::channel(None);
         let waiting = Waiting { request_hash, outcome };
-        flights.insert(place.clone(), waiting.clone());
-        let landing = Landing::new(Arc::clone(&self.flights), place.clone(), tell);
+        in_flight.insert(scope.clone(), waiting.clone());
+        let completion = Completion::new(Arc::clone(&self.in_flight), scope.clone(), tell);
         let expires_at = now().after(IDEMPOTENCY_VALID_MS);
-        let claim = Claim { place: place.clone(), request_hash, expires_at };
+        let claim = Claim { scope: scope.clone(), request_hash, expires_at };
         let (store, output) = (Arc::clone(&self.store), Arc::clone(&self.output));
         self.tasks.spawn(async move {
-            let outcome = flight::fly(&*store, &output, claim, work).await;
-            landing.tell(outcome);
+            let outcome = flight::run(&*store, &output, claim, work).await;
+            completion.publish(outcome);
         });
-        Ok(Seat::Pilot(waiting))
+        Ok(Role::Leader(waiting))
     }
 }
 
 impl Waiting {
-    /// Nothing, if the flight's task is gone without a word: the daemon is ending.
-    async fn land(&mut self) -> Option<Arc<Outcome>> {
+    /// `None` if the task ended without an outcome: the daemon is shutting down.
+    async fn outcome(&mut self) -> Option<Arc<Outcome>> {
         self.outcome.wait_for(Option::is_some).await.ok()?.clone()
     }
 }
 
-fn lock(flights: &Mutex<HashMap<Place, Waiting>>) -> MutexGuard<'_, HashMap<Place, Waiting>> {
-    flights.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(in_flight: &Mutex<HashMap<KeyScope, Waiting>>) -> MutexGuard<'_, HashMap<KeyScope, Waiting>> {
+    in_flight.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn now() -> TimeMs {
@@ -294,7 +294,7 @@ fn json(status: StatusCode, content: Content) -> Response {
     content.into_response(response)
 }
 
-/// A kept answer, once more. An error gets the id of the present request, so only its inside is kept.
+/// Replays a recorded response. An error gets the id of the current request, so only its contents are recorded.
 fn replay(answer: &Answer) -> Result<Response, ApiError> {
     let Answer { status, content, .. } = answer;
     if status.as_u16() < 400 {
@@ -304,7 +304,7 @@ fn replay(answer: &Answer) -> Result<Response, ApiError> {
         return Err(ApiError::internal("a kept error that is an output"));
     };
     let object: ErrorObject = serde_json::from_slice(content)
-        .map_err(|error| ApiError::internal(format!("a kept answer cannot be read: {error}")))?;
+        .map_err(|error| ApiError::internal(format!("a recorded response cannot be parsed: {error}")))?;
     let mut error = ApiError::new(object.code, object.message).with_status(*status);
     error.details = object.details;
     Ok(replayed(error.into_response()))
@@ -321,7 +321,7 @@ fn other_request() -> ApiError {
 }
 
 fn lost() -> ApiError {
-    ApiError::internal("a flight under an idempotency key ended without a word")
+    ApiError::internal("an in-flight request with an idempotency key ended without an outcome")
 }
 
 #[cfg(test)]

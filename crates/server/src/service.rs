@@ -9,6 +9,7 @@ use rules::{ConfigRules, ExecuteRules};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
+use crate::in_flight::InFlight;
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::memory::RequestMemory;
@@ -28,6 +29,8 @@ pub struct Service {
     pub keyring: Keyring,
     pub limiter: Limiter,
     pub once: Once,
+    /// Requests and streams of each account.
+    pub in_flight: InFlight,
     pub ports: Ports,
     /// For the bodies of requests.
     pub request_memory: RequestMemory,

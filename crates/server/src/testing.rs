@@ -77,6 +77,8 @@ impl Harness {
         let output = Arc::<OutputMemory>::default();
         let engine_settings = EngineSettings {
             capacity: settings.capacity,
+            quotas: Default::default(),
+            host: None,
             pool: Default::default(),
             concurrent_executions: 3,
             execution_queue: 0,
@@ -102,6 +104,7 @@ impl Harness {
             keyring: Keyring::load(&store).await?,
             limiter: Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 }),
             once: Once::new(Arc::clone(&kept), Arc::clone(&output)),
+            in_flight: Default::default(),
             request_memory: Default::default(),
             output_memory: Arc::clone(&output),
             ports: Ports::passing(&Config::default()),

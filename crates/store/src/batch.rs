@@ -1,11 +1,11 @@
-//! Writes that belong together. A new kind of row is a new [`Write`] and an arm in each store.
+//! Batches of writes, committed atomically. A new kind of row is a new [`Write`] and an arm in each store.
 
 use api::SandboxId;
 use rules::TimeMs;
 
 use crate::{KeyRecord, Remembered, SandboxRecord, StoreError};
 
-/// The most writes of one batch.
+/// The maximum number of writes in one batch.
 pub const MAX_WRITES: usize = 256;
 
 /// One write.
@@ -16,47 +16,47 @@ pub enum Write {
     /// Removes a record, as after a failed start. Its events stay. No error if there is none.
     DeleteSandbox(SandboxId),
     AppendEvent(NewEvent),
-    /// Removes the oldest of the events that an account's clients posted while all of them take more than so many bytes.
+    /// Removes the oldest posted events of an account while they take more than `most_bytes`.
     KeepPosted {
         account: String,
         most_bytes: u64,
     },
-    /// Adds a key; [`StoreError::KeyTaken`] if there is one with its id or its hash.
+    /// Adds a key; [`StoreError::KeyTaken`] if one has its id or its hash.
     PutKey(Box<KeyRecord>),
-    /// Revokes a key, for good. One that is revoked already stays as it is; [`StoreError::NoSuchKey`] if there is none.
+    /// Revokes a key permanently. A revoked key stays unchanged; [`StoreError::NoSuchKey`] if there is none.
     RevokeKey {
         id: String,
         at: TimeMs,
     },
-    /// Keeps an answer. [`StoreError::AlreadyRemembered`] if there is one that was not over when this was made.
+    /// Adds an idempotency record. [`StoreError::AlreadyRemembered`] if one exists that had not expired when this one was made.
     Remember(Box<Remembered>),
 }
 
-/// An event that has no number yet. The sandbox need not have a record.
+/// An event without a number yet. The sandbox need not have a record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     pub sandbox: SandboxId,
     pub account: String,
-    /// The run it belongs to; empty for none.
+    /// The run it belongs to; empty if none.
     pub run: String,
     pub at: TimeMs,
     pub kind: String,
     pub data: serde_json::Value,
-    /// Where there is an event with this text, whichever daemon told of it, that one stands and this one is none.
+    /// Deduplicates: if an event with this text exists, from any daemon, this one is dropped.
     pub once: Option<String>,
 }
 
-/// Writes that take effect together, in their order, or not at all.
+/// Writes that take effect in order, all or none.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use = "a batch does nothing until it is committed"]
 pub struct Batch {
     writes: Vec<Write>,
 }
 
-/// What a commit brought about.
+/// The result of a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// The numbers of the batch's events, in its order. Of one that was there before, its number.
+    /// The numbers of the batch's events, in order. A dropped duplicate has the number of the existing event.
     pub event_sequences: Vec<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Batch {
         self.writes
     }
 
-    /// What can be said of a batch without looking into the store. Every store asks this first.
+    /// The checks that need no access to the store. Every store runs them first.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         if self.writes.len() > MAX_WRITES {
             return Err(StoreError::BatchTooLarge { writes: self.writes.len(), most: MAX_WRITES });

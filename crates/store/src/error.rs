@@ -1,4 +1,4 @@
-//! What a store could not do. One enum for every store, so that those above need not know which it is.
+//! Errors of a store. One enum for every store, so that callers do not depend on the implementation.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use api::SandboxId;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody wrote a newer version of the record: there are two writers for one sandbox.
+    /// A newer version of the record exists: there are two writers for one sandbox.
     #[error("the record of sandbox {id} is stored with revision {stored}; revision {offered} is not newer")]
     Stale { id: SandboxId, stored: u64, offered: u64 },
     /// Two living sandboxes would share their host user ids.
@@ -16,29 +16,29 @@ pub enum StoreError {
     BadRecord { id: SandboxId, reason: &'static str },
     #[error("{what} cannot be stored: {reason}")]
     BadRow { what: &'static str, reason: &'static str },
-    #[error("there is a key with the id {id} or with the same text already; make another")]
+    #[error("a key with the id {id} or with the same text exists already; create another")]
     KeyTaken { id: String },
-    #[error("there is no key {id}; a list of the keys shows those there are")]
+    #[error("there is no key {id}; list the keys to see their ids")]
     NoSuchKey { id: String },
-    /// A request with this idempotency key was answered before; nothing of the batch was done.
-    #[error("an answer of {endpoint} is kept for the idempotency key {key:?} already")]
+    /// A record with this idempotency key exists; nothing of the batch was applied.
+    #[error("{endpoint} already has a record for the idempotency key {key:?}")]
     AlreadyRemembered { endpoint: String, key: String },
     #[error("a batch holds {writes} writes; allowed are at most {most}")]
     BatchTooLarge { writes: usize, most: usize },
-    /// The store was closed, or its writer died.
+    /// The store was closed, or its writer thread ended.
     #[error("the store is closed")]
     Closed,
-    /// A step failed. If it was a commit, nothing of it can be seen now.
+    /// A step failed. If it was a commit, nothing of it is visible.
     #[error("{step}: {reason}")]
     Failed { step: &'static str, reason: String },
-    /// What is on disk cannot be read.
+    /// The file cannot be read.
     #[error(
-        "the database {} is damaged: {reason}; restore it from a backup, or move it away to begin with an empty one",
+        "the database {} is damaged: {reason}; restore it from a backup, or move it away to start with an empty one",
         path.display()
     )]
     Damaged { path: PathBuf, reason: String },
-    /// A file that some other program made.
-    #[error("{} is no database of this service: {reason}; choose another path", path.display())]
+    /// Another program made the file.
+    #[error("{} is not a database of this service: {reason}; choose another path", path.display())]
     Foreign { path: PathBuf, reason: String },
     /// A newer version of the service wrote it.
     #[error(

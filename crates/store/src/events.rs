@@ -1,4 +1,4 @@
-//! Which events a reader wants, and what it gets. Plain data; each store reads it in its own way.
+//! Filters and pages of events. Plain data; each store interprets it.
 
 use std::collections::BTreeSet;
 
@@ -7,34 +7,34 @@ use rules::TimeMs;
 
 use crate::Event;
 
-/// What clients post, as `rules::is_posted` has it.
+/// The kinds that clients post, as in `rules::is_posted`.
 pub(crate) const POSTED_KINDS: [&str; 5] =
     ["agent.thinking", "agent.tool_call", "agent.tool_result", "agent.error", "cost.llm"];
-/// What an event takes beside its data, about.
+/// The approximate size of an event apart from its data.
 pub(crate) const POSTED_ROW_BYTES: u64 = 512;
 
-/// Events of one account that fit everything given.
+/// Selects events of one account that match every given field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFilter {
     pub account: String,
     pub sandbox: Option<SandboxId>,
-    /// One of these; any where there are none.
+    /// One of these kinds; any if empty.
     pub kinds: BTreeSet<String>,
     /// Never empty.
     pub run: Option<String>,
-    /// From this time on, and before that one.
+    /// At or after `since`, and before `until`.
     pub since: Option<TimeMs>,
     pub until: Option<TimeMs>,
 }
 
-/// Which part of the events is shown.
+/// A page of the matching events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventPage {
-    /// Only numbers above the one and below the other.
+    /// Only numbers above `after` and below `before`.
     pub after: Option<u64>,
     pub before: Option<u64>,
     pub offset: u64,
-    /// At most [`crate::MAX_PAGE`] are read, whatever this says.
+    /// Capped at [`crate::MAX_PAGE`].
     pub limit: u32,
     pub order: EventOrder,
 }
@@ -46,17 +46,17 @@ pub enum EventOrder {
     NewestFirst,
 }
 
-/// One page, in the order of the numbers.
+/// One page, ordered by number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventListing {
     pub items: Vec<Event>,
-    /// All that fit the filter, exactly, wherever the page begins.
+    /// The exact number of events that match the filter, whatever the page.
     pub total: u64,
-    /// Whether the page's bounds leave more after it.
+    /// Whether more events follow within the page's bounds.
     pub more: bool,
 }
 
-/// Whose events somebody waits for.
+/// The events that a follower waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Topic {
     Account(String),

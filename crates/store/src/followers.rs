@@ -1,4 +1,4 @@
-//! Those who wait for events, by whose events they are: only they are woken.
+//! Followers of events, by topic: an event wakes only the followers of its topics.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use tokio::sync::watch;
 
 use crate::Topic;
 
-/// Topics that somebody waits for; one that nobody waits for any more goes at the next look at it.
+/// Topics with followers; a topic without followers is removed at its next event.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     topics: Mutex<HashMap<Topic, watch::Sender<u64>>>,
 }
 
-/// An event that can be read from now on.
+/// An event that has become visible.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) account: String,

@@ -1,30 +1,30 @@
-//! API keys as they are stored. Plain data; only [`KeyRecord::check`] decides anything.
+//! API keys as they are stored. Plain data, with [`KeyRecord::check`].
 
 use rules::TimeMs;
 
-/// The most bytes of each text of a key.
+/// The maximum length of each text of a key.
 const TEXT_BYTES: usize = 255;
 
-/// An API key. Its text is nowhere: whoever has the database has no key.
+/// An API key. Its text is not stored: the database contains no usable key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// `key_` and 12 characters, made by the caller.
+    /// `key_` and 12 characters, chosen by the caller.
     pub id: String,
     /// SHA-256 of the whole text of the key.
     pub hash: [u8; 32],
     pub account: String,
-    /// As `rules` writes them: `read,execute`.
+    /// In the form of `rules::Scopes`: `read,execute`.
     pub scopes: String,
-    /// What its owner calls it.
+    /// A name that its owner chose.
     pub name: Option<String>,
-    /// The first characters of the text, so that people know it again.
+    /// The first characters of the text, so that people can identify it.
     pub prefix_hint: String,
     pub created_at: TimeMs,
     pub revoked_at: Option<TimeMs>,
 }
 
 impl KeyRecord {
-    /// Whether it can be stored; if not, why.
+    /// Whether it can be stored, or why not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let texts = [&self.id, &self.account, &self.scopes, &self.prefix_hint];
         if texts.into_iter().chain(&self.name).any(|text| text.len() > TEXT_BYTES) {

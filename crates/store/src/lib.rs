@@ -1,11 +1,11 @@
-//! What the service remembers. The engine and the server write and read through [`Store`]; nothing above knows the database.
+//! Durable storage of the service. The engine and the server use [`Store`]; nothing above depends on the database.
 //!
-//! The core is [`Store::commit`]: a [`Batch`] of writes is there as a whole or not at all, and when the call returns `Ok` it is
-//! there for good, power loss included. A call that fails leaves nothing behind; after [`StoreError::Failed`] of a commit it
-//! is not known until the next start whether the disk kept it, so its caller treats it as undone and repeats or undoes it.
+//! The core is [`Store::commit`]: a [`Batch`] of writes is applied as a whole or not at all, and after `Ok` it survives a power loss. A
+//! failed call leaves nothing visible; after [`StoreError::Failed`] of a commit it is unknown until the next start whether the disk
+//! kept it, so the caller treats it as undone and repeats or reverts it.
 //!
-//! One implementation for service ([`SqliteStore`]), one for tests (`MemoryStore`, feature `testing`), and one suite that both
-//! pass (`conformance`, same feature).
+//! There is one implementation for production ([`SqliteStore`]), one for tests (`MemoryStore`, feature `testing`), and one suite that
+//! both pass (`conformance`, same feature).
 
 mod batch;
 mod contract;
@@ -28,7 +28,7 @@ pub use error::StoreError;
 pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
 pub use keys::KeyRecord;
 pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
-pub use remembered::{MAX_ANSWER, Remembered};
+pub use remembered::{MAX_ANSWER, Remembered, StoredBytes};
 pub use sqlite::SqliteStore;
 
 #[cfg(feature = "testing")]

@@ -1,6 +1,6 @@
-//! A store in memory for tests of the layers above: the naive reading of the contract, with faults on request.
+//! A store in memory for tests of the crates above: a naive implementation of the contract, with injected faults.
 //!
-//! A clone is the same store, so that a test can let an engine die and start another on what was committed.
+//! Clones share one store, so that a test can kill an engine and start another on what was committed.
 
 mod events;
 mod lists;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::followers::{Followers, Told};
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, MAX_PAGE,
-    NewEvent, Page, Remembered, SandboxRecord, Store, StoreError, Topic, Write,
+    NewEvent, Page, Remembered, SandboxRecord, Store, StoreError, StoredBytes, Topic, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// How many guards hold commits back.
+    /// The number of guards that block commits.
     held: watch::Sender<u32>,
     followers: Followers,
 }
@@ -42,7 +42,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// With a number that says which was stored first.
+    /// With the order of storing.
     sandboxes: BTreeMap<SandboxId, (u64, SandboxRecord)>,
     events: Vec<Event>,
     once: events::Once,
@@ -53,7 +53,7 @@ struct Tables {
     remembered: BTreeMap<Place, Remembered>,
 }
 
-/// Account, endpoint and key of a kept answer.
+/// Account, endpoint and key of an idempotency record.
 type Place = (String, String, String);
 
 /// While this lives, commits wait. See [`MemoryStore::hold_commits`].
@@ -80,23 +80,23 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// The next commit fails with this and changes nothing; called twice, the next two, in turn.
+    /// The next commit fails with this and changes nothing; faults queue up.
     pub fn fail_next_commit(&self, error: StoreError) {
         self.lock().faults.push_back(error);
     }
 
-    /// Commits that come from now on wait until the guard is dropped: a slow disk without a clock.
+    /// New commits wait until the guard is dropped: a slow disk without a clock.
     pub fn hold_commits(&self) -> HeldCommits {
         self.shared.held.send_modify(|held| *held += 1);
         HeldCommits { shared: Arc::clone(&self.shared) }
     }
 
-    /// As the next daemon finds what one left that closed it.
+    /// Reopens a closed store, as the next daemon does.
     pub fn open_again(&self) {
         self.lock().closed = false;
     }
 
-    /// How many commits took effect.
+    /// The number of successful commits.
     pub fn commits(&self) -> u64 {
         self.lock().commits
     }
@@ -105,7 +105,7 @@ impl MemoryStore {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of the events after that one.
+    /// Wakes the followers of the events after that one.
     fn tell(&self, state: &State, before: u64) {
         let new = state.tables.events.iter().rev().take_while(|event| event.sequence > before);
         let told = new.map(|event| Told {
@@ -129,7 +129,7 @@ impl Store for MemoryStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         batch.check()?;
         let mut held = self.shared.held.subscribe();
-        // The sender lives in `shared`, so waiting cannot fail.
+        // `shared` owns the sender, so waiting cannot fail.
         let _ = held.wait_for(|held| *held == 0).await;
         let mut state = self.read()?;
         if let Some(fault) = state.faults.pop_front() {
@@ -222,6 +222,11 @@ impl Store for MemoryStore {
         Ok(self.read()?.tables.remembered.get(&place).cloned())
     }
 
+    async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError> {
+        let state = self.read()?;
+        Ok(events::stored_bytes(&state.tables.events, state.tables.remembered.values(), account))
+    }
+
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
         let mut state = self.read()?;
         let Tables { sandboxes, events, once, .. } = &mut state.tables;
@@ -254,7 +259,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// What a row was before a batch touched it.
+/// The state of a row before a batch changed it.
 enum Undo {
     Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
     Key(String, Option<KeyRecord>),
@@ -336,7 +341,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Answers its number, or that of the one that stands for it.
+    /// Returns its number, or that of the existing event with the same `once`.
     fn append(&mut self, event: NewEvent) -> u64 {
         if let Some(sequence) = self.once.find(event.once.as_ref()) {
             return sequence;

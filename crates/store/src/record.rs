@@ -1,14 +1,14 @@
-//! What is stored and what is read back. Plain data; only [`SandboxRecord::check`] decides anything.
+//! Records of sandboxes, and lists of them. Plain data, with [`SandboxRecord::check`].
 
 use std::collections::BTreeMap;
 
 use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, Phase, TimeMs};
 
-/// The most items that one read of a list or of events brings.
+/// The maximum number of items in one page.
 pub const MAX_PAGE: u32 = 1000;
 
-/// All that has to be known of a sandbox to find it again after the daemon died.
+/// Everything that a new daemon needs to recover a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRecord {
     pub id: SandboxId,
@@ -18,9 +18,9 @@ pub struct SandboxRecord {
     /// Number of its range of host user ids; no two living sandboxes have the same.
     pub slot: u32,
     pub image_digest: String,
-    /// The image's layers as the driver takes them, topmost first.
+    /// The image's layers in the form of the driver, topmost first.
     pub layers: Vec<String>,
-    /// The image's environment, `NAME=value`: kept, for the image may be gone or another by the next command.
+    /// The image's environment, `NAME=value`: stored, because the image may be removed or replaced before the next command.
     pub image_env: Vec<String>,
     pub created_at: TimeMs,
     pub started_at: Option<TimeMs>,
@@ -30,15 +30,15 @@ pub struct SandboxRecord {
     /// Why it was terminated.
     pub reason: Option<String>,
     pub accounting: Accounting,
-    /// Goes up with every write of the record; a write that is not newer than what is stored is refused.
+    /// Grows with every write of the record; a write that is not newer than the stored record is refused.
     pub revision: u64,
-    /// What its next event has to say, such as that its processes were lost.
+    /// A message for its next event, such as that its processes were lost.
     pub note: Option<String>,
-    /// Reached from outside, by their numbers; each number once.
+    /// Exposed ports, each number once.
     pub ports: Vec<ExposedPort>,
 }
 
-/// A port of a sandbox that is reached from outside.
+/// An exposed port of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposedPort {
     pub port: u16,
@@ -46,12 +46,12 @@ pub struct ExposedPort {
     /// Whether traffic resumes the sandbox.
     pub auto_resume: bool,
     pub exposed_at: TimeMs,
-    /// Random, and another with each exposure: what was given out for an earlier one opens nothing.
+    /// Random, and new with each exposure: tokens of an earlier exposure are not valid.
     pub seal: [u8; 16],
 }
 
 impl SandboxRecord {
-    /// Whether the record agrees with itself; if not, why.
+    /// Whether the record is consistent, or why not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if (self.state == SandboxState::Terminated) != self.terminated_at.is_some() {
             return Err("its terminated_at must be set exactly when its state is terminated");
@@ -68,7 +68,7 @@ impl SandboxRecord {
             .map(|at| at.0)
             .chain([self.accounting.finished_ms(), self.revision])
             .chain(exposed);
-        // What a database calls an integer; every store keeps to it.
+        // The range of integers in databases.
         if numbers.into_iter().any(|number| i64::try_from(number).is_err()) {
             return Err("one of its times or numbers is past the range of 63 bits");
         }
@@ -79,7 +79,7 @@ impl SandboxRecord {
     }
 }
 
-/// A sandbox as lists show it.
+/// The part of a sandbox that lists contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSummary {
     pub id: SandboxId,
@@ -92,40 +92,40 @@ pub struct SandboxSummary {
     pub terminated_at: Option<TimeMs>,
 }
 
-/// Which sandboxes a list shows: those of one account that fit everything given.
+/// Selects sandboxes of one account that match every given field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     pub account: String,
     pub state: Option<SandboxState>,
     pub image: Option<String>,
-    /// Every pair has to be there.
+    /// All pairs must match.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Which part of a list is shown.
+/// A page of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// At most [`MAX_PAGE`] are read, whatever this says.
+    /// Capped at [`MAX_PAGE`].
     pub limit: u32,
     pub offset: u64,
 }
 
-/// One page, newest first by `created_at`, of those created together the one stored later first.
+/// One page, newest first by `created_at`; ties are ordered by the time of storing, latest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     pub items: Vec<SandboxSummary>,
-    /// All that fit the filter, exactly, at the moment of the page.
+    /// The exact number of sandboxes that match the filter, from the same snapshot.
     pub total: u64,
 }
 
-/// Something that happened.
+/// A stored event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Goes up with every event of the store and is never given twice.
+    /// Grows with every event of the store and is never reused.
     pub sequence: u64,
     pub sandbox: SandboxId,
     pub account: String,
-    /// The run it belongs to; empty for none.
+    /// The run it belongs to; empty if none.
     pub run: String,
     pub at: TimeMs,
     /// `sandbox.created`, ...

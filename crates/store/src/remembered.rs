@@ -1,26 +1,37 @@
-//! Answers kept under an idempotency key. Plain data; only [`Remembered::check`] decides anything.
+//! Idempotency records. Plain data, with [`Remembered::check`].
 
 use rules::TimeMs;
 
-/// The most bytes of a kept answer: above two outputs of 16 MiB of which every byte is escaped.
+/// The maximum size of a kept response: more than two outputs of 16 MiB in which every byte is escaped.
 pub const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
-/// The most bytes of each text that says what an answer belongs to.
+/// The maximum length of account, endpoint and key.
 const TEXT_BYTES: usize = 255;
 
-/// The answer to a request that carried an idempotency key.
+/// Bytes that are kept for an account: of their content as it is stored, and 512 for each record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoredBytes {
+    /// Idempotency records.
+    pub idempotency: u64,
+    /// Events of the service.
+    pub events: u64,
+    /// Events that clients posted.
+    pub posted_events: u64,
+}
+
+/// The response to a request with an idempotency key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Remembered {
     pub account: String,
-    /// Which requests share the key: those of one endpoint, such as `POST /v1/sandboxes`.
+    /// The scope of the key: one endpoint, such as `POST /v1/sandboxes`.
     pub endpoint: String,
     pub key: String,
-    /// Tells whether a later request is the same.
+    /// Identifies a repeat of the same request.
     pub request_hash: [u8; 32],
     pub status: u16,
     pub content: Vec<u8>,
     pub created_at: TimeMs,
-    /// From then on it counts as forgotten.
+    /// Expired from then on.
     pub expires_at: TimeMs,
 }
 
@@ -29,7 +40,7 @@ impl Remembered {
         self.expires_at <= now
     }
 
-    /// Whether it can be stored; if not, why.
+    /// Whether it can be stored, or why not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if [&self.account, &self.endpoint, &self.key].into_iter().any(|text| text.len() > TEXT_BYTES) {
             return Err("its account, endpoint or key has more than 255 bytes");
@@ -51,7 +62,7 @@ impl Remembered {
 }
 
 impl std::fmt::Debug for Remembered {
-    /// Without the content, which holds its owner's environment.
+    /// Without the content, which contains its owner's environment.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { account, endpoint, key, status, content, created_at, expires_at, .. } = self;
         f.debug_struct("Remembered")

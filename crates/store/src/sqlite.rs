@@ -1,17 +1,18 @@
-//! The store for service: SQLite in one file, in WAL mode.
+//! The store for production: SQLite in one file, in WAL mode.
 //!
 //! ```text
-//!   commit, purge --bounded queue--> writer thread: all that waits becomes one transaction, one fsync, all are answered
-//!   note --journal file--------------> writer thread, first in each transaction
+//!   commit, purge --bounded queue--> writer thread: all queued jobs become one transaction, one fsync
+//!   note --event journal (file)------> writer thread, first in each transaction
 //!   get, list, ... ------------------> a few read-only connections, on the runtime's blocking threads
-//!                                      checkpoint thread: moves the log into the file beside the writer
+//!                                      checkpoint thread: moves the WAL into the database, beside the writer
 //! ```
 //!
-//! A process that dies at any instant leaves a file that the next [`SqliteStore::open`] takes up with everything that was
-//! acknowledged. Dropping the store finishes what is queued and ends both threads, as [`crate::Store::close`] does.
+//! A process that dies at any moment leaves a file that the next [`SqliteStore::open`] recovers with everything that was acknowledged.
+//! Dropping the store finishes queued jobs and ends both threads, as [`crate::Store::close`] does.
 
 mod apply;
 mod checkpoint;
+mod encoding;
 mod events;
 mod file;
 mod journal;
@@ -20,6 +21,7 @@ mod list;
 mod noter;
 mod posted;
 mod purge;
+mod quota;
 mod read;
 mod readers;
 mod rows;
@@ -33,14 +35,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::SandboxId;
 use async_trait::async_trait;
-use rules::TimeMs;
+use rules::{QuotaTable, TimeMs};
 use rusqlite::Connection;
 use tokio::sync::watch;
 
 use crate::followers::Followers;
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, NewEvent,
-    Page, Remembered, SandboxRecord, Store, StoreError, Topic,
+    Page, Remembered, SandboxRecord, Store, StoreError, StoredBytes, Topic,
 };
 use journal::Journal;
 use purge::{Purged, Target};
@@ -57,12 +59,17 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the database, made anew with mode 0600 where there is none, and brings it to the present version. Blocks
-    /// while it does. Its directory has to exist.
+    /// Opens the database, creates it with mode 0600 if it is missing, and migrates it to the current version. Blocks. Its
+    /// directory must exist.
     ///
-    /// One process at a time opens it so: the journal of its notes is its own, and what the last one left in it is taken up.
+    /// Only one process at a time may open it this way: it owns the event journal, and recovers what the last process left there.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        Self::open_with(path.into(), |connection, path| {
+        Self::open_with_quotas(path, QuotaTable::default())
+    }
+
+    /// As [`SqliteStore::open`], with quotas of the bytes that are kept for each account.
+    pub fn open_with_quotas(path: impl Into<PathBuf>, quotas: QuotaTable) -> Result<Self, StoreError> {
+        Self::open_with(path.into(), quotas, |connection, path| {
             let trouble = |reason| StoreError::Failed { step: "cannot open the journal of events", reason };
             let applied = apply::applied(connection)
                 .map_err(|trouble| trouble.explain(path, "cannot read the database"))?;
@@ -71,13 +78,14 @@ impl SqliteStore {
         })
     }
 
-    /// As [`SqliteStore::open`], beside a process that may have it open: it cannot note events.
+    /// As [`SqliteStore::open`], beside a process that may have it open: this store cannot append to the journal.
     pub fn open_beside(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        Self::open_with(path.into(), |_, _| Ok(None))
+        Self::open_with(path.into(), QuotaTable::default(), |_, _| Ok(None))
     }
 
     fn open_with(
         path: PathBuf,
+        quotas: QuotaTable,
         journal: impl FnOnce(&Connection, &Path) -> Result<Option<Arc<Journal>>, StoreError>,
     ) -> Result<Self, StoreError> {
         let path: Arc<PathBuf> = Arc::new(path);
@@ -85,7 +93,7 @@ impl SqliteStore {
         let journal = journal(&connection, &path)?;
         let readers = Readers::new(Arc::clone(&path));
         let followers = Arc::<Followers>::default();
-        let writer = Writer::start(connection, path, Arc::clone(&followers), journal)?;
+        let writer = Writer::start(connection, path, Arc::clone(&followers), quotas, journal)?;
         Ok(Self { readers, writer: Mutex::new(Some(writer)), followers })
     }
 
@@ -120,6 +128,12 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         batch.check()?;
+        let batch = if encoding::largest(&batch) < encoding::BLOCKING_FROM {
+            encoding::encode(batch)
+        } else {
+            let encoding = tokio::task::spawn_blocking(|| encoding::encode(batch));
+            encoding.await.map_err(|error| StoreError::failed("cannot compress a response", error))?
+        };
         self.ask(|reply| Job::Commit { batch, reply }).await
     }
 
@@ -195,6 +209,12 @@ impl Store for SqliteStore {
         self.readers.read("cannot read a kept answer", read).await
     }
 
+    async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError> {
+        let account = account.to_owned();
+        let read = move |connection: &mut _| quota::stored_bytes(connection, &account);
+        self.readers.read("cannot read what is kept for an account", read).await
+    }
+
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
         let count = self.purge_all(before, Target::Sandboxes).await?;
         self.purge_all(before, Target::OrphanedEvents).await?;
@@ -208,7 +228,7 @@ impl Store for SqliteStore {
     async fn close(&self) {
         self.readers.close().await;
         let Some(writer) = self.take_writer() else { return };
-        // Joining waits for a disk. That it fails would mean that this task was cancelled by the runtime's own end.
+        // Joining waits for the disk. It fails only if the runtime is shutting down.
         let _ = tokio::task::spawn_blocking(|| drop(writer)).await;
     }
 }

@@ -14,12 +14,14 @@ pub struct ServiceOptions {
     tables: BTreeMap<&'static str, BTreeMap<String, String>>,
     /// A directory of images for itself, empty at first, instead of the shared one.
     pub own_images: bool,
+    /// A small disk of its own, of this many megabytes.
+    pub(super) disk_mb: Option<u64>,
 }
 
 impl Default for ServiceOptions {
     /// No limit on rates, room for any number of sandboxes, none made ahead.
     fn default() -> Self {
-        let options = Self { tables: BTreeMap::new(), own_images: false };
+        let options = Self { tables: BTreeMap::new(), own_images: false, disk_mb: None };
         let options = ["read", "write", "create", "execute"]
             .iter()
             .fold(options, |options, class| options.with("limits", &format!("{class}_per_minute"), "0"));
@@ -48,6 +50,19 @@ impl ServiceOptions {
                 limits.remove(&format!("{class}_per_minute"));
             }
         }
+        self
+    }
+
+    /// With a small disk of its own.
+    #[must_use]
+    pub fn on_disk_mb(self, megabytes: u64) -> Self {
+        Self { disk_mb: Some(megabytes), ..self }
+    }
+
+    /// As the product comes: the capacity of this host.
+    #[must_use]
+    pub fn default_capacity(mut self) -> Self {
+        self.tables.remove("capacity");
         self
     }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::portal::opened;
 use crate::{SANDBOXES, created, until, verb};
 
-async fn metrics(service: &Service) -> String {
+pub async fn metrics(service: &Service) -> String {
     let mut stream = TcpStream::connect(service.metrics).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut said = String::new();
@@ -22,7 +22,7 @@ async fn metrics(service: &Service) -> String {
 }
 
 /// The sum of the samples of this name that have all of these labels.
-fn sample(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+pub fn sample(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let of_name = |line: &&str| line.starts_with(name) && line[name.len()..].starts_with(['{', ' ']);
     let fits = |line: &&str| labels.iter().all(|label| line.contains(label));
     let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();

@@ -102,6 +102,8 @@ codes! {
     NotATerminal,
     /// Too many requests, creates or concurrent commands.
     RateLimited,
+    /// The account has as much as the operator allows it.
+    QuotaExceeded,
     /// The service failed unexpectedly.
     InternalError,
     /// The sandbox failed while running the command.

@@ -26,7 +26,9 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reasons of a pause.
 pub(super) const IDLE: &str = "idle";
-pub(super) const ON_REQUEST: &str = "request";
+pub const ON_REQUEST: &str = "request";
+/// The sandbox wrote while the host's disk was almost full.
+pub const DISK_PRESSURE: &str = "disk_pressure";
 /// The note of a sandbox whose processes ended unexpectedly. Its next event reports it.
 pub const PROCESSES_LOST: &str = "its processes ended unexpectedly; its disk is unchanged";
 
@@ -60,7 +62,11 @@ impl Actor {
             return Err(error.into());
         }
         let counters = &self.context.counters;
-        let counter = if reason == IDLE { &counters.paused_idle } else { &counters.paused_on_request };
+        let counter = match reason {
+            IDLE => &counters.paused_idle,
+            DISK_PRESSURE => &counters.paused_disk_pressure,
+            _ => &counters.paused_on_request,
+        };
         counter.add(1);
         self.reservation.lower(Hold::Paused);
         self.processes = match std::mem::replace(&mut self.processes, ProcessState::Stopped) {
@@ -105,7 +111,8 @@ impl Actor {
 
     async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
         while let Err(error) = self.reservation.raise() {
-            if !self.context.provisioner.evict_one().await {
+            // Evicting warm sandboxes helps only if the host's capacity is what is missing.
+            if !matches!(error, EngineError::NoCapacity(_)) || !self.context.provisioner.evict_one().await {
                 return Err(error);
             }
         }

@@ -16,10 +16,22 @@ impl SandboxHandle<'_> {
     /// completes.
     pub async fn start_detached(self, request: DetachedRequest) -> Result<ExecutionStatus, EngineError> {
         let actor = self.actor().await?;
+        self.check_log_quota()?;
         let executions = Arc::clone(&self.services.detached);
         let starting = async move { executions.start(actor, request).await };
         let started = self.services.tasks.spawn(starting).await.map_err(|_| EngineError::TaskLost)?;
         self.explain_not_found(started).await
+    }
+
+    /// Only an account with a quota pays for the sum of its logs.
+    fn check_log_quota(self) -> Result<(), EngineError> {
+        let quotas = self.services.ledger.quotas().of(self.account);
+        if quotas.execution_log_bytes.is_some() {
+            let used = self.services.detached.account_bytes(&self.services.registry, self.account);
+            let checked = quotas.may_log(used).map_err(EngineError::from);
+            checked.inspect_err(|error| self.services.counters.refusal(error))?;
+        }
+        Ok(())
     }
 
     /// All executions, newest first.

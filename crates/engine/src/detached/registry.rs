@@ -27,6 +27,7 @@ use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::link::Agent;
 use crate::mailbox::{Permit, WorkKind};
+use crate::registry::SandboxRegistry;
 use crate::settings::DetachedSettings;
 use crate::status::Status;
 use crate::tasks::Tasks;
@@ -121,6 +122,13 @@ impl ExecutionRegistry {
             Arc::new(SandboxExecutions::new(&self.context, dir))
         };
         Arc::clone(sandboxes.entry(id.clone()).or_insert_with(new))
+    }
+
+    /// Bytes on disk of the executions of an account's sandboxes.
+    pub fn account_bytes(&self, registry: &SandboxRegistry, account: &str) -> u64 {
+        let sandboxes = self.sandboxes.read().unwrap_or_else(PoisonError::into_inner);
+        let own = registry.records().into_iter().filter(|record| record.account == account);
+        own.filter_map(|record| sandboxes.get(&record.id).map(|executions| executions.bytes())).sum()
     }
 
     /// Forgets the executions of a terminated sandbox, and removes them from disk.
@@ -247,6 +255,11 @@ impl SandboxExecutions {
         let mut statuses: Vec<_> = self.list().values().map(|execution| execution.status()).collect();
         statuses.sort_by(|a, b| (b.started_at, &b.id).cmp(&(a.started_at, &a.id)));
         statuses
+    }
+
+    fn bytes(&self) -> u64 {
+        let list = self.list();
+        list.values().map(|execution| execution.progress.borrow().bytes + execution.record.bytes()).sum()
     }
 
     /// Drops the oldest finished executions beyond the limits. Returns their directories, for the caller to remove.

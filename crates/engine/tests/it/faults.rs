@@ -71,11 +71,11 @@ async fn operations_whose_commit_fails_are_undone() {
     assert_eq!(harness.used(), (2, 2048, 5120));
 
     harness.engine.sandbox("test", &id).pause().await.unwrap();
-    assert_eq!(harness.used(), (0, 2048, 5120));
+    assert_eq!(harness.used(), (0, 0, 5120));
     harness.fail_next_commit();
     harness.engine.sandbox("test", &id).resume().await.unwrap_err();
     assert_eq!((harness.state(&id).await, presence()), (Some(SandboxState::Paused), Presence::Paused));
-    assert_eq!(harness.used(), (0, 2048, 5120));
+    assert_eq!(harness.used(), (0, 0, 5120));
     harness.fail_next_commit();
     harness.run(&id, "true").await.unwrap_err();
     assert_eq!(presence(), Presence::Paused);

@@ -25,6 +25,8 @@ pub const SIZE: Resources = Resources { cpu: 2, memory_mb: 2048, disk_mb: 5120 }
 pub fn settings() -> EngineSettings {
     EngineSettings {
         capacity: Capacity { cpu: 64, memory_mb: 65_536, disk_mb: 655_360 },
+        quotas: Default::default(),
+        host: None,
         pool: Default::default(),
         concurrent_executions: 3,
         execution_queue: 0,

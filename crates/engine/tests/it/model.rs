@@ -48,10 +48,6 @@ struct Model {
     cpu: u32,
     state: SandboxState,
     processes: bool,
-    /// Whether the engine notices their end: not over a link that broke while they were frozen.
-    linked: bool,
-    /// Whether their memory is reserved.
-    held: bool,
     ran_ms: u64,
     quiet_ms: u64,
     /// `u64::MAX` for no idle timeout.
@@ -78,8 +74,6 @@ impl Model {
     fn wake(&mut self) {
         self.state = SandboxState::Running;
         self.processes = true;
-        self.linked = true;
-        self.held = true;
         self.quiet_ms = 0;
     }
 }
@@ -125,16 +119,14 @@ impl Walk {
                     self.harness.driver.crash(&id);
                     let model = self.models.get_mut(&id).unwrap();
                     model.processes = false;
-                    model.held &= !model.linked;
                     model.state = SandboxState::Paused;
                     // Longer than the backoff after two link losses.
                     self.pass(1).await;
                 }
             }
             Act::HangUp(index) => {
-                if let Some((id, model)) = self.chosen(*index) {
+                if let Some((id, _)) = self.chosen(*index) {
                     self.harness.driver.hang_up(&id);
-                    self.models.get_mut(&id).unwrap().linked &= model.state == SandboxState::Running;
                     // As above.
                     self.pass(1).await;
                 }
@@ -170,17 +162,7 @@ impl Walk {
                 assert!(self.fits(cpu) && !commit_fails);
                 let state = SandboxState::Running;
                 let (ran_ms, quiet_ms) = (0, 0);
-                let model = Model {
-                    cpu,
-                    state,
-                    processes: true,
-                    linked: true,
-                    held: true,
-                    ran_ms,
-                    quiet_ms,
-                    idle_ms,
-                    life_ms,
-                };
+                let model = Model { cpu, state, processes: true, ran_ms, quiet_ms, idle_ms, life_ms };
                 self.models.insert(id.clone(), model);
                 self.order.push(id);
             }
@@ -222,11 +204,7 @@ impl Walk {
                 self.models.get_mut(&id).unwrap().wake();
             }
             Err(EngineError::NoCapacity(_)) => assert!(suits && !self.fits(model.cpu)),
-            Err(EngineError::Store(_)) => {
-                assert!(suits && commit_fails);
-                // Noticed by the operation.
-                self.models.get_mut(&id).unwrap().held &= model.processes;
-            }
+            Err(EngineError::Store(_)) => assert!(suits && commit_fails),
             Err(error) => {
                 refused(&model, suits, &error);
                 self.models.get_mut(&id).unwrap().quiet_ms = 0;
@@ -284,7 +262,8 @@ impl Walk {
             assert_eq!(traces.get(id).copied(), expected, "{id}: {model:?}");
         }
         let alive = self.models.values().filter(|model| model.state != SandboxState::Terminated);
-        let memory: u64 = alive.clone().filter(|model| model.held).count() as u64 * 2048;
+        let memory: u64 =
+            alive.clone().filter(|model| model.state == SandboxState::Running).count() as u64 * 2048;
         assert_eq!(self.harness.used(), (self.cpu_used(), memory, alive.count() as u64 * 5120));
         assert_eq!(self.harness.driver.violations(), Vec::<String>::new());
     }

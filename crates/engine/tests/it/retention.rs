@@ -117,7 +117,7 @@ async fn metrics_report_current_numbers_and_totals() {
     assert_eq!((facts.creating, facts.running, facts.paused), (0, 1, 2));
     assert_eq!((facts.executions_running, facts.executions_waiting), (0, 0));
     assert_eq!((facts.pool[0].ready, facts.pool[0].target, facts.capacity), (1, 1, capacity));
-    let used = Usage { cpu: 4, memory_mb: 3 * 2048, disk_mb: 3 * 5120 + 6000 };
+    let used = Usage { cpu: 4, memory_mb: 2 * 2048, disk_mb: 3 * 5120 + 6000 };
     assert_eq!(facts.usage, used);
     let counts = engine::Counts {
         created_warm: 2,

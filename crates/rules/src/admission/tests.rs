@@ -18,12 +18,15 @@ fn overcommit_multiplies_and_bad_factors_give_nothing() {
 }
 
 #[test]
-fn what_is_exactly_free_fits_and_one_more_does_not() {
+fn exactly_what_is_free_fits_and_one_more_does_not() {
     let capacity = capacity(4, 4096, 10_240);
     let one = capacity.admit(Usage::default(), SMALL).unwrap();
     let two = capacity.admit(one, SMALL).unwrap();
     assert_eq!(two, Usage { cpu: 4, memory_mb: 4096, disk_mb: 10_240 });
-    assert_eq!(capacity.admit(two, SMALL), Err(Exhausted { what: Resource::Cpu, asked: 2, free: 0 }));
+    assert_eq!(
+        capacity.admit(two, SMALL),
+        Err(Exhausted { resource: Resource::Cpu, asked: 2, free: 0, total: 4 })
+    );
     assert_eq!(two.release(SMALL, Hold::Running), one);
 }
 
@@ -32,25 +35,26 @@ fn the_refusal_names_what_is_missing() {
     let missing = |capacity: Capacity| capacity.admit(Usage::default(), SMALL).unwrap_err();
     assert_eq!(
         missing(capacity(9, 2047, 9999)),
-        Exhausted { what: Resource::Memory, asked: 2048, free: 2047 }
+        Exhausted { resource: Resource::Memory, asked: 2048, free: 2047, total: 2047 }
     );
-    assert_eq!(missing(capacity(9, 9999, 5119)).what, Resource::Disk);
+    assert_eq!(missing(capacity(9, 9999, 5119)).resource, Resource::Disk);
     assert_eq!(
         missing(capacity(1, 9999, 9999)).to_string(),
-        "no capacity: 2 vCPUs were asked for and 1 are free; try again when other sandboxes have ended"
+        "the host has no capacity: 2 vCPUs requested, 1 of 1 free; try again when other sandboxes are paused or terminated, \
+         or have the operator raise capacity.overcommit_cpu"
     );
 }
 
 #[test]
-fn a_paused_one_frees_its_cpu_and_keeps_memory_and_disk() {
-    let capacity = capacity(2, 8192, 20_480);
+fn a_paused_sandbox_holds_only_its_disk() {
+    let capacity = capacity(2, 2048, 20_480);
     let running = capacity.admit(Usage::default(), SMALL).unwrap();
     let paused = running.pause(SMALL);
-    assert_eq!(paused, Usage { cpu: 0, memory_mb: 2048, disk_mb: 5120 });
+    assert_eq!(paused, Usage { cpu: 0, memory_mb: 0, disk_mb: 5120 });
     let other = capacity.admit(paused, SMALL).unwrap();
     assert_eq!(
         capacity.resume(other, SMALL, Hold::Paused),
-        Err(Exhausted { what: Resource::Cpu, asked: 2, free: 0 })
+        Err(Exhausted { resource: Resource::Cpu, asked: 2, free: 0, total: 2 })
     );
     let alone = other.release(SMALL, Hold::Running);
     assert_eq!(capacity.resume(alone, SMALL, Hold::Paused), Ok(running));
@@ -66,7 +70,7 @@ fn a_stopped_one_asks_for_cpu_and_memory_again() {
         Ok(Usage::of(SMALL, Hold::Running))
     );
     let full = capacity(2, 2047, 5120).resume(used, SMALL, Hold::Stopped);
-    assert_eq!(full.unwrap_err().what, Resource::Memory);
+    assert_eq!(full.unwrap_err().resource, Resource::Memory);
 }
 
 #[test]

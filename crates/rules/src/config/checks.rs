@@ -1,4 +1,4 @@
-//! The checks of single fields, for create and for execute. Each takes what the client gave and the name it gave it under.
+//! Checks of single fields, for create and for execute. Each takes the received value and the name of its field.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,8 +6,8 @@ use std::fmt::Display;
 use super::{ConfigError, ConfigRules, Integer, Range};
 use crate::shown::{shown, shown_name};
 
-/// Bounds that the specification leaves open. A variable has to fit into what Linux passes to a process as one string
-/// (128 KiB with its end), and all of them well into what it passes as a whole.
+/// A variable must fit into one string that Linux passes to a process (128 KiB with its NUL), and all of them into the total that it
+/// passes.
 const ENV_COUNT_MAX: usize = 1000;
 const ENV_TOTAL_BYTES_MAX: usize = 256 * 1024;
 const ENV_ENTRY_BYTES_MAX: usize = 128 * 1024 - 1;
@@ -22,7 +22,7 @@ impl ConfigError {
         Self { field: field.into(), got: got.to_string(), allowed: allowed.into() }
     }
 
-    /// For a value that is text: quoted, escaped and cut, since messages go into logs and terminals.
+    /// For a text value: quoted, escaped and shortened, since messages go into logs and terminals.
     pub(crate) fn text(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
         Self::new(field, shown(got), allowed)
     }
@@ -145,7 +145,7 @@ pub(super) fn domains(domains: Vec<String>, most: usize) -> Result<Vec<String>, 
     Ok(domains)
 }
 
-/// Kept in the order given, and a port given twice is kept twice: nothing is to be gained from refusing either.
+/// Keeps the order and duplicates: both are harmless.
 pub(super) fn ports(ports: Vec<Integer>, most: usize) -> Result<Vec<u16>, ConfigError> {
     if ports.len() > most {
         let got = format!("{} entries", ports.len());
@@ -158,7 +158,7 @@ pub(super) fn ports(ports: Vec<Integer>, most: usize) -> Result<Vec<u16>, Config
     ports.into_iter().enumerate().map(check).collect()
 }
 
-/// A name, or `*.` and a name. An address is none: its last label is a number, which no domain's is.
+/// A name, or `*.` and a name. An address is not a domain: its last label is numeric.
 fn is_domain(entry: &str) -> bool {
     let name = entry.strip_prefix("*.").unwrap_or(entry);
     let numeric = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));

@@ -1,20 +1,20 @@
-//! The network policy: of a new sandbox, and a change of it (an addition of ours, decision 25).
+//! The network policy of a new sandbox, and changes of it.
 
 use api::{EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy};
 
 use super::checks;
 use super::{ConfigError, ConfigRules, Integer};
 
-/// What a client said of a network policy. `None` is a field that is absent.
+/// A network policy as a client sent it. `None` is an absent field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkInput {
     pub egress_allow: Option<Vec<String>>,
     pub egress_default: Option<String>,
-    /// Absent also where `ingress` is there and has no `allowPorts`.
+    /// Also `None` when `ingress` is present without `allowPorts`.
     pub ingress_allow_ports: Option<Vec<Integer>>,
 }
 
-/// A change of a policy, checked. What is given takes the place of what was there; the rest stays.
+/// A checked change of a policy. Given fields replace the current ones; the others stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkChange {
     egress_allow: Option<Vec<String>>,
@@ -34,7 +34,7 @@ impl NetworkChange {
     }
 }
 
-/// Checks a change as a create checks a policy. Its fields are named as that body has them, which is `network` itself.
+/// Checks a change as a create checks a policy. Errors name fields relative to `network`, which is the body itself.
 pub fn network_change(input: NetworkInput, rules: &ConfigRules) -> Result<NetworkChange, ConfigError> {
     change(input, rules).map_err(|error| match error.field.strip_prefix("network.") {
         Some(field) => ConfigError { field: field.to_owned(), ..error },
@@ -42,7 +42,7 @@ pub fn network_change(input: NetworkInput, rules: &ConfigRules) -> Result<Networ
     })
 }
 
-/// The policy of a new sandbox: what is not given has its default.
+/// The policy of a new sandbox; absent fields have their defaults.
 pub(super) fn policy(input: NetworkInput, rules: &ConfigRules) -> Result<NetworkPolicy, ConfigError> {
     Ok(change(input, rules)?.of(&NetworkPolicy::default()))
 }

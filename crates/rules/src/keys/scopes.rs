@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One thing a key may do. `admin` is all of it, and what only an administrator may.
+/// One permission of a key. `admin` includes all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// See sandboxes, files, ports and events.
@@ -43,13 +43,13 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A set of scopes, never empty. Its text is their names with commas between, in one order.
+/// A set of scopes, never empty. Its text is their names in a fixed order, separated by commas.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scopes(u8);
 
-/// A text that names no set of scopes.
+/// The text is not a set of scopes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("scopes are {got}; allowed is one or more of read, execute, write, admin, with commas between")]
+#[error("scopes are {got}; allowed is one or more of read, execute, write, admin, separated by commas")]
 pub struct BadScopes {
     got: String,
 }
@@ -58,12 +58,12 @@ impl Scopes {
     /// Every scope there is.
     pub const ALL: Self = Self(15);
 
-    /// Whether a key with these may do what needs `scope`. `admin` may do everything; of the others each only itself.
+    /// Whether these scopes include `scope`. `admin` includes every scope; the others only themselves.
     pub fn allows(self, scope: Scope) -> bool {
         self.0 & (scope.bit() | Scope::Admin.bit()) != 0
     }
 
-    /// Those that were named, in the order of [`Scope::ALL`].
+    /// The scopes in the order of [`Scope::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL.into_iter().filter(move |scope| self.0 & scope.bit() != 0)
     }
@@ -72,7 +72,7 @@ impl Scopes {
 impl FromStr for Scopes {
     type Err = BadScopes;
 
-    /// `read,execute`; spaces around a name do not matter, nor does naming one twice.
+    /// `read,execute`; spaces around a name and duplicates are ignored.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut bits = 0;
         for name in text.split(',').map(str::trim) {

@@ -1,7 +1,7 @@
 //! One limit: at most N in any 60 seconds, exactly. See `docs/adr/0007-rate-windows.md`.
 //!
-//! A window keeps the time of each request it counted until that is 60 seconds old. Requests of one millisecond share an
-//! entry, so that no limit, however large, makes a window hold more than 60,000 entries.
+//! A window keeps the time of each counted request for 60 seconds. Requests of one millisecond share an entry, so that a window never
+//! holds more than 60,000 entries.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -11,32 +11,32 @@ use super::{Limit, NO_LIMIT};
 /// The length of every window.
 const WINDOW_MS: u64 = 60_000;
 
-/// How a limit stands after a request, as the three headers say it.
+/// The standing of a limit after a request, as the three headers report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub of: Limit,
-    /// [`NO_LIMIT`] where there is none.
+    /// [`NO_LIMIT`] if unlimited.
     pub limit: u32,
     pub remaining: u32,
-    /// When the oldest request that counts falls out and gives a place back; the present where none counts.
+    /// When the oldest counted request leaves the window; now if none counts.
     pub reset_at_ms: u64,
 }
 
 impl Standing {
-    /// Of a limit that nothing was counted against.
+    /// The standing of a limit without counted requests.
     pub fn untouched(of: Limit, limit: u32, now_ms: u64) -> Self {
         let limit = if limit == 0 { NO_LIMIT } else { limit };
         Self { of, limit, remaining: limit, reset_at_ms: now_ms }
     }
 
-    /// For `X-RateLimit-Reset`: whole seconds since 1970, rounded up. `wall_ahead_ms` is how far the wall clock is ahead of
-    /// the clock that [`Standing::reset_at_ms`] is of.
+    /// For `X-RateLimit-Reset`: Unix seconds, rounded up. `wall_ahead_ms` is how far the wall clock is ahead of the clock of
+    /// [`Standing::reset_at_ms`].
     pub fn reset_unix_seconds(&self, wall_ahead_ms: i64) -> u64 {
         wall_seconds(self.reset_at_ms, wall_ahead_ms)
     }
 
-    /// The one of two that is nearer to its end: by the share that is left, then by what is left, then by how long it
-    /// stays so.
+    /// The one of two that is closer to its limit: by the remaining share, then by the remaining count, then by how long it stays
+    /// so.
     fn nearer(self, other: Self) -> Self {
         let key = |one: &Self, against: &Self| {
             let share = u64::from(one.remaining) * u64::from(against.limit);
@@ -46,7 +46,7 @@ impl Standing {
     }
 }
 
-/// A time of the callers' clock as whole seconds of the wall clock, rounded up.
+/// Converts a time of the callers' clock to Unix seconds, rounded up.
 pub fn wall_seconds(at_ms: u64, wall_ahead_ms: i64) -> u64 {
     at_ms.saturating_add_signed(wall_ahead_ms).div_ceil(1000)
 }
@@ -59,19 +59,19 @@ pub fn wall_seconds(at_ms: u64, wall_ahead_ms: i64) -> u64 {
     standing.limit
 )]
 pub struct RateRefusal {
-    /// Of the limit that has to be waited for.
+    /// Of the limit that is used up.
     pub standing: Standing,
-    /// For `Retry-After`: after so many seconds there is room, if nothing else took it.
+    /// For `Retry-After`: after this many seconds a request is allowed, unless others use the key meanwhile.
     pub retry_after_s: u64,
 }
 
-/// What a limit counted in the last 60 seconds.
+/// The requests that a limit counted in the last 60 seconds.
 #[derive(Debug, Clone)]
 pub struct Window {
     of: Limit,
-    /// 0 for none.
+    /// 0 is unlimited.
     limit: u32,
-    /// Oldest first, each millisecond once. Empty, and without memory of its own, when nothing counts.
+    /// Oldest first, one entry per millisecond. Empty, without an allocation, when nothing counts.
     ticks: VecDeque<Tick>,
     counted: u32,
 }
@@ -92,25 +92,25 @@ impl Window {
         ask_all(self, &mut [], now_ms)
     }
 
-    /// How it stands; counts nothing.
+    /// The standing; counts nothing.
     pub fn look(&mut self, now_ms: u64) -> Standing {
         let present_ms = self.present(now_ms);
         self.pass_to(present_ms);
         self.standing(present_ms)
     }
 
-    /// Whether nothing counts any more, so that a new window would answer the same.
+    /// Whether nothing counts any more, so that a new window decides the same.
     pub fn is_idle(&mut self, now_ms: u64) -> bool {
         self.pass_to(self.present(now_ms));
         self.ticks.is_empty()
     }
 
-    /// Never before the newest request, whatever the caller's clock does.
+    /// Never before the newest request, even if the caller's clock goes back.
     fn present(&self, now_ms: u64) -> u64 {
         self.ticks.back().map_or(now_ms, |newest| newest.at_ms.max(now_ms))
     }
 
-    /// Lets go of what is too old, and of all memory with the last of it.
+    /// Drops expired entries, and the allocation with the last of them.
     fn pass_to(&mut self, present_ms: u64) {
         while let Some(oldest) = self.ticks.front().copied().filter(|tick| falls_out_at(tick) <= present_ms) {
             self.ticks.pop_front();
@@ -153,8 +153,8 @@ fn falls_out_at(tick: &Tick) -> u64 {
     tick.at_ms.saturating_add(WINDOW_MS)
 }
 
-/// Counts one request in all windows, or in none if one of them is full. The answer is of the limit that is nearest to its
-/// end; a refusal is of the one that has to be waited for the longest.
+/// Counts one request in all windows, or in none if one of them is full. Returns the standing of the limit that is closest to its
+/// end; a refusal is of the limit with the longest wait.
 pub fn ask_all(first: &mut Window, rest: &mut [&mut Window], now_ms: u64) -> Result<Standing, RateRefusal> {
     let present_ms = rest.iter().fold(first.present(now_ms), |present, window| window.present(present));
     first.pass_to(present_ms);
@@ -163,7 +163,7 @@ pub fn ask_all(first: &mut Window, rest: &mut [&mut Window], now_ms: u64) -> Res
     let windows = || std::iter::once(&*first).chain(rest.iter().map(|window| &**window));
     let full = windows().filter(|window| window.is_full()).map(|window| window.standing(present_ms));
     if let Some(standing) = full.max_by_key(|standing| standing.reset_at_ms) {
-        // From the time that was asked with: that is what the client's seconds add to.
+        // From the time of the request, to which the client adds the seconds.
         let retry_after_s = standing.reset_at_ms.saturating_sub(now_ms).div_ceil(1000);
         return Err(RateRefusal { standing, retry_after_s });
     }

@@ -1,4 +1,4 @@
-//! `sandboxd image`: the catalogue and what of it is on this host.
+//! `sandboxd image`: the catalogue, and its images on this host.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub async fn run(config: &Config, verb: ImageVerb) -> Result<ExitCode> {
             print!("{}", describe(&*pulled?));
         }
         ImageVerb::Import { name, source } => {
-            let source = source.parse().with_context(|| format!("'{source}' is no source"))?;
+            let source = source.parse().with_context(|| format!("'{source}' is not a source"))?;
             let imported = images.import(&name, source, progress::reporter()).await;
             progress::finish();
             print!("{}", describe(&*imported?));
@@ -46,7 +46,7 @@ async fn list(images: &Images, catalogue: &Catalogue) -> Result<()> {
         if !here.contains(&name) {
             match catalogue.sources(&name) {
                 Some([_, ..]) => {
-                    println!("{name}\n  not on this host; 'sandboxd image pull {name}' fetches it");
+                    println!("{name}\n  not on this host; get it with 'sandboxd image pull {name}'");
                 }
                 _ => println!("{name}\n  has no source; set one under [images] in the configuration"),
             }
@@ -75,18 +75,18 @@ fn describe(image: &Image) -> String {
     text
 }
 
-/// Removes layers that nothing uses, unless sandboxes may be in the making; then a later call does.
+/// Removes unused layers, unless sandboxes may be starting; then a later call does.
 async fn collect_garbage(config: &Config, images: &Images) -> Result<()> {
     let lock = images_lock(config)?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        eprintln!("sandboxd: its layers stay for now: sandboxes are being made");
+        eprintln!("sandboxd: its layers stay for now, because sandboxes are starting");
         return Ok(());
     }
     images.collect_garbage(&layers_in_use(config).await?).await?;
     Ok(())
 }
 
-/// The layers that sandboxes of this host stand on, also paused ones.
+/// The layers that sandboxes of this host use, including paused ones.
 async fn layers_in_use(config: &Config) -> Result<HashSet<PathBuf>> {
     let path = config.data_dir.join("store.db");
     if !path.exists() {

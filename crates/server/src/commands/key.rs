@@ -1,4 +1,4 @@
-//! `sandboxd key`: API keys, also while a server runs. A server hears of a change within a second.
+//! `sandboxd key`: API keys. Works while a server runs, which picks up a change within a second.
 
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ async fn carry_out(store: &SqliteStore, verb: KeyVerb) -> Result<()> {
                 store.commit(Batch::new().with(Write::RevokeKey { id: id.clone(), at: now() })).await;
             match revoked {
                 Err(StoreError::NoSuchKey { .. }) => {
-                    bail!("there is no key '{id}'; 'sandboxd key list' shows those there are");
+                    bail!("there is no key '{id}'; 'sandboxd key list' shows all ids");
                 }
                 revoked => revoked?,
             };
@@ -63,7 +63,7 @@ fn time(at: TimeMs) -> api::Timestamp {
     api::Timestamp(at.0)
 }
 
-/// Columns as wide as their widest cell; the last one, which people wrote, as it is.
+/// Columns as wide as their widest cell; the last one, which people wrote, is not padded.
 fn table(keys: &[KeyRecord]) -> String {
     let heading = ["ID", "ACCOUNT", "SCOPES", "BEGINS", "CREATED", "REVOKED", "LABEL"].map(str::to_owned);
     let rows: Vec<[String; 7]> = std::iter::once(heading).chain(keys.iter().map(cells)).collect();

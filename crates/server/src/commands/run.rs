@@ -1,7 +1,7 @@
-//! `sandboxd run`: one command in a sandbox of its own, without a server.
+//! `sandboxd run`: one command in a new sandbox, without a server.
 //!
-//! It shares the images with a server and nothing else: each run takes a place of its own, which holds what it makes and is
-//! locked while it lives. What a killed run left in its place, the next one there removes before it begins.
+//! It shares only the images with a server: each run takes a directory of its own, locks it while it runs, and keeps everything there. The
+//! next run in a directory first removes what a killed run left.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,15 +25,15 @@ use crate::cli::RunArguments;
 use crate::config::Config;
 use crate::progress;
 
-/// Runs at once on this host.
+/// The most concurrent runs on this host.
 const PLACES: u32 = 64;
-/// A run has one sandbox; one more range of ids lies between it and the next place.
+/// A run has one sandbox; an unused range of ids separates it from the next run.
 const SLOTS_PER_PLACE: u32 = 2;
-/// The files of a place's records, there while a run is in it and after one that was killed. The first one goes last.
+/// The files of a run's store, present while it runs and after it was killed. The first one is removed last.
 const STORE: [&str; 4] = ["store.db", "store.db-wal", "store.db-shm", "store.db-notes"];
 const ACCOUNT: &str = "local";
 const DAY_MS: u64 = 24 * 3600 * 1000;
-/// What shells answer for a command that was interrupted, told to end, or had no reader any more.
+/// Exit codes of shells after SIGINT, SIGTERM and SIGPIPE.
 const INTERRUPTED: u8 = 130;
 const TOLD_TO_END: u8 = 143;
 const NO_READER: u8 = 141;
@@ -57,7 +57,7 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
         code = create_and_execute(&engine, sandbox, template(&image), request) => code,
         stopped = told_to_stop() => stopped.map(ExitCode::from),
     };
-    // Whatever there is, also of a creation that was interrupted: the place is ours alone.
+    // Everything, including the rest of an interrupted create: no other run uses this directory.
     engine.shutdown().await;
     for id in driver.list().await? {
         driver.destroy(&id).await?;
@@ -124,7 +124,7 @@ fn request(arguments: &RunArguments) -> Result<ExecuteRequest> {
     })
 }
 
-/// One argument is for bash to read; several are words that bash must leave as they are.
+/// One argument is a bash command line; several are quoted words.
 fn command_line(words: &[String]) -> String {
     match words {
         [line] => line.clone(),
@@ -136,8 +136,7 @@ fn command_line(words: &[String]) -> String {
     }
 }
 
-/// The first place that no other run is in; one that a killed run left comes before all others, so that what it left is
-/// gone with the next run, whichever places are free.
+/// The first directory that no other run uses. Directories of killed runs come first, so that the next run cleans them up.
 fn take_place(config: &Config) -> Result<(File, Scope)> {
     let data_dir = |place: u32| config.data_dir.join(format!("once/{place}"));
     let (left, clean): (Vec<_>, Vec<_>) =
@@ -149,7 +148,7 @@ fn take_place(config: &Config) -> Result<(File, Scope)> {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        // Without records all that a killed run left is nobody's, and the engine's start removes it.
+        // Without records everything of a killed run is an orphan, which the engine removes at its start.
         remove_store(&data_dir)?;
         let runtime = &config.runtime;
         let first_slot = runtime.uid_slots + place * SLOTS_PER_PLACE;
@@ -163,7 +162,7 @@ fn take_place(config: &Config) -> Result<(File, Scope)> {
         };
         return Ok((lock, scope));
     }
-    bail!("{PLACES} single runs are under way on this host; try again when one has ended")
+    bail!("{PLACES} runs are active on this host; try again when one has ended")
 }
 
 fn remove_store(data_dir: &Path) -> std::io::Result<()> {
@@ -189,7 +188,7 @@ async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Re
     Ok(ExitCode::from(exit_code(&finished)))
 }
 
-/// Resolves with an exit code when somebody wants this run to end.
+/// Resolves with an exit code after SIGINT or SIGTERM.
 async fn told_to_stop() -> Result<u8> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -198,14 +197,14 @@ async fn told_to_stop() -> Result<u8> {
     }
 }
 
-/// Whoever read our output went away, as `head` does.
+/// The reader of the output has gone, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 async fn pass_on_output(execution: &mut Execution) -> Result<Finished> {
     loop {
-        // Written before the next event is asked for: a slow reader of ours slows the command.
+        // Written before the next event is requested: a slow reader slows the command.
         match execution.next().await {
             ExecutionEvent::Stdout(bytes) => write_now(&mut tokio::io::stdout(), &bytes).await?,
             ExecutionEvent::Stderr(bytes) => write_now(&mut tokio::io::stderr(), &bytes).await?,
@@ -215,13 +214,13 @@ async fn pass_on_output(execution: &mut Execution) -> Result<Finished> {
     }
 }
 
-/// On a thread of its own, so that a reader that does not read cannot keep a signal from us.
+/// On a separate thread, so that a blocked reader cannot delay signals.
 async fn write_now(out: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<()> {
     out.write_all(bytes).await?;
     out.flush().await.context("cannot pass on the command's output")
 }
 
-/// A signal's code is 128 and its number, as shells have it.
+/// 128 plus the number of the signal, as in shells.
 fn exit_code(finished: &Finished) -> u8 {
     match (finished.outcome.exit_code, finished.outcome.signal.as_deref()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(OUR_FAULT),

@@ -1,4 +1,4 @@
-//! What the types of the settings cannot say. Each message names the key, what it got and what is allowed.
+//! Checks of settings that types cannot express. Each message names the key, the value and what is allowed.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,11 +6,12 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tracing_subscriber::EnvFilter;
 
+use super::bounds::within;
 use super::values::{Config, Http, Tls};
 use crate::proxies::TrustedProxies;
 
 impl Config {
-    /// Refuses a value that is out of its range.
+    /// Refuses a value outside its range.
     pub fn check(&self) -> Result<()> {
         for (key, dir) in [("data_dir", &self.data_dir), ("run_dir", &self.run_dir)] {
             ensure!(dir.is_absolute(), "{key} is '{}'; it must be an absolute path", dir.display());
@@ -23,6 +24,7 @@ impl Config {
             "log.level is '{level}'; it must be error, warn, info, debug or trace, or a filter such as 'info,engine=debug'"
         );
         self.check_capacity()?;
+        self.quotas.check()?;
         self.check_limits()?;
         self.check_runtime()?;
         self.egress.check(self.runtime.uid_slots)?;
@@ -45,6 +47,11 @@ impl Config {
                 factor.is_finite() && factor > 0.0,
                 "capacity.{key} is {factor}; it must be a number above 0"
             );
+        }
+        for (key, megabytes) in
+            [("reserve_disk_mb", capacity.reserve_disk_mb), ("reserve_memory_mb", capacity.reserve_memory_mb)]
+        {
+            within(&format!("capacity.{key}"), megabytes, 0, 1 << 40)?;
         }
         Ok(())
     }
@@ -102,16 +109,16 @@ impl Config {
     }
 }
 
-/// With the label of a port before it, a name that DNS takes.
+/// With the label of a port in front, a name must fit into DNS.
 const LONGEST_DOMAIN: usize = 180;
 
-/// Amounts stay far below what whole numbers of 64 bits hold.
+/// Keeps amounts far below the range of 64-bit integers.
 const HIGHEST_PRICE: f64 = 1_000_000.0;
 
 /// The default limit per source address is never below this: a small service has few clients, often behind one address.
 const SMALLEST_SHARE: u32 = 256;
 
-/// Each counted request is remembered for a minute: this bounds the memory of one key.
+/// Each counted request takes memory for a minute: this bounds the memory of one key.
 const PER_MINUTE_MAX: u64 = 1_000_000;
 
 impl Http {
@@ -195,7 +202,7 @@ impl super::values::Ports {
 }
 
 impl super::values::Metrics {
-    /// Whether it is where every service has it that was not told otherwise.
+    /// Whether it is the default.
     pub fn is_usual(&self) -> bool {
         self.listen == Self::default().listen
     }
@@ -216,9 +223,4 @@ fn address(key: &str, text: &str) -> Result<SocketAddr> {
             bail!("{key} is '{text}'; it must be an address and a port, such as 127.0.0.1:8443 or [::]:443")
         }
     }
-}
-
-fn within(key: &str, value: u64, low: u64, high: u64) -> Result<()> {
-    ensure!((low..=high).contains(&value), "{key} is {value}; it must be {low} to {high}");
-    Ok(())
 }

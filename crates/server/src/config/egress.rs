@@ -1,4 +1,4 @@
-//! The settings of `[egress]` as what they mean.
+//! Parses the settings of `[egress]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -8,12 +8,12 @@ use net::{Ipv4Net, Pool, Upstreams};
 use super::values::{Egress, OneOrMore};
 
 const DNS_PORT: u16 = 53;
-/// What answers nobody and what the gateway has, beside the addresses of sandboxes.
+/// Addresses that sandboxes cannot have: network, broadcast and gateway.
 const RESERVED: u64 = 3;
 const RATE_MBIT_MAX: u32 = 100_000;
 
 impl Egress {
-    /// `slots` is how many sandboxes there may be.
+    /// `slots` is the maximum number of sandboxes.
     pub(super) fn check(&self, slots: u32) -> Result<()> {
         ensure!(
             self.rate_mbit <= RATE_MBIT_MAX,
@@ -44,12 +44,12 @@ impl Egress {
         texts.iter().map(|text| server(text)).collect::<Result<_>>().map(Upstreams::Listed)
     }
 
-    /// What is open although it is private.
+    /// Private ranges that are open.
     pub fn opened(&self) -> Result<Vec<Ipv4Net>> {
         self.allow_private.iter().map(|text| network("egress.allow_private", text)).collect()
     }
 
-    /// What is closed although it is public.
+    /// Public ranges that are closed.
     pub fn closed(&self) -> Result<Vec<Ipv4Net>> {
         self.closed.iter().map(|text| network("egress.closed", text)).collect()
     }
@@ -79,7 +79,7 @@ fn server(text: &str) -> Result<SocketAddr> {
     })
 }
 
-/// A network, or an address for the network of it alone.
+/// A network, or an address as a network of one address.
 fn network(key: &str, text: &str) -> Result<Ipv4Net> {
     let parsed = text.parse::<Ipv4Net>().or_else(|_| text.parse::<Ipv4Addr>().map(Ipv4Net::from)).map_err(|_| {
         anyhow!("{key} has '{text}'; it must be an IPv4 network such as 10.1.0.0/16, or an address such as 192.168.1.7")

@@ -1,13 +1,15 @@
-//! Finding keys that do not exist.
+//! Finds unknown keys.
 
 use toml::{Table, Value};
 
-/// Tables whose keys are names of the operator's own.
+/// Tables whose keys the operator chooses.
 const FREE: [&str; 2] = ["images", "pool"];
-/// How alike two keys must be (0 to 1) for one to be offered instead of the other.
+/// A table of tables with the keys of the one that holds it.
+const NAMED: &str = "quotas.accounts";
+/// The similarity (0 to 1) from which on a known key is suggested.
 const ALIKE: f64 = 0.6;
 
-/// What to say of the first key that is not known.
+/// The error message for the first unknown key.
 pub fn first_unknown(given: &Table, known: &Table) -> Option<String> {
     look(given, known, "")
 }
@@ -16,6 +18,16 @@ fn look(given: &Table, known: &Table, prefix: &str) -> Option<String> {
     given.iter().find_map(|(key, value)| match (known.get(key), value) {
         (None, _) => Some(say(key, known, prefix)),
         (Some(_), _) if prefix.is_empty() && FREE.contains(&key.as_str()) => None,
+        (Some(_), Value::Table(named)) if format!("{prefix}{key}") == NAMED => {
+            let known: Table = known
+                .iter()
+                .filter(|(own, _)| *own != key)
+                .map(|(own, value)| (own.clone(), value.clone()))
+                .collect();
+            named.iter().find_map(|(name, value)| {
+                look(value.as_table()?, &known, &format!("{prefix}{key}.\"{name}\"."))
+            })
+        }
         (Some(Value::Table(known)), Value::Table(given)) => look(given, known, &format!("{prefix}{key}.")),
         (Some(_), _) => None,
     })

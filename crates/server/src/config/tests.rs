@@ -187,3 +187,27 @@ fn what_sandboxes_reach_is_read() {
     let one = parse("[egress]\nresolver = \"192.0.2.9\"").unwrap().egress.resolver().unwrap();
     assert_eq!(one, Upstreams::Listed(vec!["192.0.2.9:53".parse().unwrap()]));
 }
+
+#[test]
+fn quotas_of_an_account_override_those_of_all() {
+    let text =
+        "[quotas]\nsandboxes = 5\nidempotency_mb = 0\n[quotas.accounts.\"acme\"]\nsandboxes = 9\nstreams = 0";
+    let config = parse(text).unwrap();
+    config.check().unwrap();
+    let table = config.quotas.table();
+    let (acme, other) = (table.of("acme"), table.of("other"));
+    assert_eq!((acme.sandboxes, acme.streams, acme.connections), (Some(9), None, Some(5_000)));
+    assert_eq!((other.sandboxes, other.streams, other.vcpus), (Some(5), Some(2_000), None));
+    assert_eq!((other.stored.idempotency_bytes, other.stored.event_bytes), (None, Some(256 << 20)));
+    let error = parse("[quotas.accounts.\"acme\"]\nsandboxs = 9").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "unknown key 'quotas.accounts.\"acme\".sandboxs'; did you mean 'quotas.accounts.\"acme\".sandboxes'?"
+    );
+    let error =
+        parse("[quotas.accounts.\"acme\"]\nstreams = 9000000000000000000").unwrap().check().unwrap_err();
+    assert!(
+        format!("{error:#}").contains("quotas.accounts.\"acme\"")
+            && format!("{error:#}").contains("quotas.streams")
+    );
+}

@@ -1,9 +1,11 @@
-//! Every setting and its default. What types cannot say of them is in `check`, what they are for in `reference`.
+//! Every setting and its default. Checks are in `check`, descriptions in `reference`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+use super::quotas::Quotas;
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -16,6 +18,7 @@ pub struct Config {
     pub http: Http,
     pub limits: Limits,
     pub capacity: Capacity,
+    pub quotas: Quotas,
     pub runtime: Runtime,
     pub egress: Egress,
     pub ports: Ports,
@@ -24,7 +27,7 @@ pub struct Config {
     pub metrics: Metrics,
     pub log: Log,
     pub images: ImageSources,
-    /// Sandboxes kept ready, by image. A table in the file takes the place of the default one.
+    /// Sizes of the warm pool by image. A table in the file replaces the default.
     pub pool: BTreeMap<String, u32>,
 }
 
@@ -54,9 +57,9 @@ pub struct Http {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ports {
-    /// Each is a name below this one.
+    /// Host names of ports are below this domain.
     pub domain: String,
-    /// In the URLs; 0 for the one of the service.
+    /// In URLs; 0 for the port of the service.
     pub public_port: u16,
     /// Through all ports of one sandbox.
     pub max_connections: u32,
@@ -64,7 +67,7 @@ pub struct Ports {
     pub idle_seconds: u64,
 }
 
-/// What an hour of running time costs; 0 is free.
+/// The price of an hour of running time; 0 is free.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PriceList {
@@ -73,19 +76,19 @@ pub struct PriceList {
     pub currency: String,
 }
 
-/// How the service is encrypted.
+/// TLS of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tls {
-    /// With a certificate of our own making.
+    /// With a generated certificate.
     SelfSigned,
     /// With the operator's certificate.
     Files,
-    /// Not at all: somebody before us does it.
+    /// Without TLS: a proxy in front terminates it.
     Off,
 }
 
-/// What the operator can count.
+/// Metrics.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metrics {
@@ -93,16 +96,16 @@ pub struct Metrics {
     pub listen: String,
 }
 
-/// What the daemon says of itself.
+/// The log of the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Log {
     pub format: LogFormat,
-    /// A level, or a filter as `tracing` has them.
+    /// A level, or a filter of `tracing`.
     pub level: String,
 }
 
-/// How a line of the log is written.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -110,7 +113,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sources of an image, tried in order. Names of the default catalogue may be given other sources.
+/// Sources of images, tried in order. They can replace those of the default catalogue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageSources {
@@ -120,7 +123,7 @@ pub struct ImageSources {
     pub named: BTreeMap<String, Vec<String>>,
 }
 
-/// What one key and one sandbox may do. For the first four, which count a minute, 0 means no limit.
+/// Limits of one key and one sandbox. For the first four, which are per minute, 0 is unlimited.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -137,7 +140,7 @@ pub struct Limits {
     pub buffered_output_bytes_per_account: usize,
 }
 
-/// What the sandboxes together may have. 0 means what the host has; an overcommit factor gives it away so many times.
+/// What all sandboxes together may have. 0 means what the host has. Each overcommit factor says how many times that is promised.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capacity {
@@ -147,13 +150,16 @@ pub struct Capacity {
     pub overcommit_cpu: f64,
     pub overcommit_memory: f64,
     pub overcommit_disk: f64,
+    /// What stays free on the host; 0 chooses by its size.
+    pub reserve_disk_mb: u64,
+    pub reserve_memory_mb: u64,
 }
 
 /// The isolation backend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Runtime {
-    /// Program of an OCI runtime; "auto" takes the first of runc, crun and runsc that is there.
+    /// Program of an OCI runtime; "auto" takes the first installed one of runc, crun and runsc.
     pub path: String,
     /// Its arguments before the verb.
     pub args: Vec<String>,
@@ -161,9 +167,9 @@ pub struct Runtime {
     pub agent: String,
     /// Parent of all sandboxes' cgroups.
     pub cgroup_parent: String,
-    /// First host user id for sandboxes. Each takes 65,536 from here upwards.
+    /// First host user id for sandboxes; each takes 65,536 ids.
     pub uid_base: u32,
-    /// How many such ranges there are.
+    /// Number of such ranges.
     pub uid_slots: u32,
     /// Processes and threads of one sandbox.
     pub pids_max: u32,
@@ -175,18 +181,18 @@ pub struct Runtime {
     pub lxcfs: String,
 }
 
-/// What sandboxes reach.
+/// The network of sandboxes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Egress {
     pub network: NetworkKind,
-    /// Who is asked for the addresses of names.
+    /// The DNS resolvers.
     pub resolver: OneOrMore,
-    /// Of what is closed to every sandbox, what is open on this host: networks and addresses.
+    /// Private networks and addresses that are open on this host.
     pub allow_private: Vec<String>,
-    /// Of what is open to every sandbox, what is closed on this host: networks and addresses.
+    /// Public networks and addresses that are closed on this host.
     pub closed: Vec<String>,
-    /// Where the sandboxes' addresses are from: "auto", or an IPv4 network.
+    /// The pool of sandbox addresses: "auto", or an IPv4 network.
     pub pool: String,
     /// Of each sandbox, in each direction; 0: unlimited.
     pub rate_mbit: u32,
@@ -196,7 +202,7 @@ pub struct Egress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkKind {
-    /// With links and rules of this host's kernel.
+    /// With network links and nftables rules of this host's kernel.
     Nftables,
     /// Not at all.
     None,
@@ -210,13 +216,13 @@ pub enum OneOrMore {
     More(Vec<String>),
 }
 
-/// How long things are kept.
+/// Retention.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Retention {
-    /// A paused sandbox is then terminated; 0 keeps it for ever.
+    /// A paused sandbox is then terminated; 0 keeps it forever.
     pub paused_days: u64,
-    /// A terminated sandbox is then forgotten; 0 keeps its record for ever.
+    /// The record of a terminated sandbox is then removed; 0 keeps it forever.
     pub terminated_days: u64,
 }
 
@@ -228,6 +234,7 @@ impl Default for Config {
             http: Http::default(),
             limits: Limits::default(),
             capacity: Capacity::default(),
+            quotas: Quotas::default(),
             runtime: Runtime::default(),
             egress: Egress::default(),
             ports: Ports::default(),
@@ -236,15 +243,15 @@ impl Default for Config {
             metrics: Metrics::default(),
             log: Log::default(),
             images: ImageSources::default(),
-            // One that waits costs a third of a megabyte, and a create that finds none forty milliseconds: two are there for a
-            // person's first steps. An image that is not on this host is passed over.
+            // A pooled sandbox costs a third of a megabyte of memory, and saves a create forty milliseconds. Images that are missing on
+            // this host are skipped.
             pool: ["ubuntu:24.04", "python:3.12", "node:22"].map(|image| (image.to_owned(), 2)).into(),
         }
     }
 }
 
 impl Default for Http {
-    /// On this host alone: who serves others chooses the address.
+    /// Loopback: an operator who serves others chooses the address.
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8443".to_owned(),
@@ -291,16 +298,17 @@ impl Default for Limits {
 }
 
 impl Default for Capacity {
-    /// Most sandboxes idle most of the time: processors and memory are given away several times over. Disk is not: one that
-    /// fills its own must not fill the host's.
     fn default() -> Self {
+        let rules::Overcommit { cpu, memory, disk } = rules::Overcommit::PERSONAL;
         Self {
             cpu: 0,
             memory_mb: 0,
             disk_mb: 0,
-            overcommit_cpu: 16.0,
-            overcommit_memory: 8.0,
-            overcommit_disk: 1.0,
+            overcommit_cpu: cpu,
+            overcommit_memory: memory,
+            overcommit_disk: disk,
+            reserve_disk_mb: 0,
+            reserve_memory_mb: 0,
         }
     }
 }
@@ -312,7 +320,7 @@ impl Default for Runtime {
             args: Vec::new(),
             agent: "auto".to_owned(),
             cgroup_parent: "sandboxd".to_owned(),
-            // Between what systemd gives to its containers and the upper half, where some tools fail.
+            // Between the range of systemd containers and the upper half, where some tools fail.
             uid_base: 0x7000_0000,
             uid_slots: 3_840,
             pids_max: 1_024,
@@ -338,7 +346,7 @@ impl Default for Egress {
 }
 
 impl Default for Ports {
-    /// What ends in `localhost` is this host for every browser.
+    /// Browsers resolve names that end in `localhost` to this host.
     fn default() -> Self {
         Self {
             domain: "sandboxes.localhost".to_owned(),

@@ -2,11 +2,11 @@
 
 use api::{ErrorCode, SandboxState, Timestamp};
 use engine::EngineError;
-use rules::{Refusal, TimeMs};
+use rules::{QuotaExceeded, Refusal, TimeMs};
 
 use super::{ApiError, executions, files, ports};
 
-/// A command ends, on the average, soon.
+/// Commands are usually short.
 const SLOT_RETRY_S: u64 = 1;
 /// Room comes back when a sandbox ends.
 const CAPACITY_RETRY_S: u64 = 10;
@@ -37,7 +37,13 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
             ApiError::new(ErrorCode::RateLimited, error.to_string()).retry_after(SLOT_RETRY_S)
         }
         EngineError::NeverStarted(error) => ApiError::new(ErrorCode::ExecutionTimeout, error.to_string()),
-        EngineError::NoCapacity(error) => exhausted(error.to_string(), CAPACITY_RETRY_S),
+        EngineError::NoCapacity(error) => {
+            exhausted(error.to_string(), CAPACITY_RETRY_S).with_detail("key", error.resource.key())
+        }
+        EngineError::Shortage(error) => {
+            exhausted(error.to_string(), CAPACITY_RETRY_S).with_detail("key", error.key())
+        }
+        EngineError::Quota(error) => of_quota(&error),
         error @ EngineError::NoSlot(_) => exhausted(error.to_string(), CAPACITY_RETRY_S),
         error @ EngineError::Stopping => exhausted(error.to_string(), STOPPING_RETRY_S),
         error @ EngineError::HostExhausted { what, .. } => {
@@ -98,6 +104,16 @@ pub fn not_found(id: &str, terminated: Option<(TimeMs, String)>) -> ApiError {
             .with_detail("terminatedAt", at)
             .with_detail("reason", reason),
     }
+}
+
+/// An account has what it may have. Some quotas are free again in moments, others when their owner frees something.
+pub fn of_quota(error: &QuotaExceeded) -> ApiError {
+    ApiError::new(ErrorCode::QuotaExceeded, error.to_string())
+        .with_detail("quota", error.quota.key())
+        .with_detail("used", error.used)
+        .with_detail("requested", error.asked)
+        .with_detail("allowed", error.allowed)
+        .retry_after(if error.quota.is_momentary() { SLOT_RETRY_S } else { CAPACITY_RETRY_S })
 }
 
 fn exhausted(message: String, retry_after_s: u64) -> ApiError {

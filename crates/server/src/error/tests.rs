@@ -33,6 +33,15 @@ fn every_fault_of_the_engine_has_its_row() {
     let never = EngineError::NeverStarted(rules::NeverStarted { timeout_ms: 5 });
     assert_eq!(row(never, During::Execute), (408, "EXECUTION_TIMEOUT", None));
     assert_eq!(row(EngineError::NoSlot(5), During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
+    let quota = rules::Quotas { streams: Some(1), connections: Some(0), ..Default::default() };
+    let streams = EngineError::Quota(quota.stream(1).unwrap_err());
+    assert_eq!(row(streams, During::Other), (429, "QUOTA_EXCEEDED", Some(10)));
+    let connections = EngineError::Quota(quota.connect(0).unwrap_err());
+    assert_eq!(row(connections, During::Other), (429, "QUOTA_EXCEEDED", Some(1)));
+    let short = rules::Shortage::Disk { free_mb: 1, needed_mb: 2 };
+    let told = of_engine(EngineError::Shortage(short), ID, During::Other);
+    assert_eq!((told.status().as_u16(), told.retry_after_s), (503, Some(10)));
+    assert_eq!(told.details["key"], "capacity.reserve_disk_mb");
     assert_eq!(row(EngineError::Stopping, During::Execute), (503, "RESOURCE_EXHAUSTED", Some(5)));
     let full = EngineError::HostExhausted { what: "disk", source: "no space left".into() };
     assert_eq!(row(full, During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));

@@ -90,6 +90,8 @@ impl World {
 async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Service {
     let settings = EngineSettings {
         capacity: Capacity { cpu: 8, memory_mb: 8192, disk_mb: 81_920 },
+        quotas: Default::default(),
+        host: None,
         pool: Default::default(),
         concurrent_executions: 3,
         execution_queue: 0,
@@ -116,6 +118,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         keyring: Keyring::load(store).await.unwrap(),
         limiter: Limiter::new(rates),
         once: Once::new(Arc::clone(&kept), Arc::clone(&output)),
+        in_flight: Default::default(),
         request_memory: Default::default(),
         output_memory: Arc::clone(&output),
         ports: crate::ports::Ports::passing(&crate::config::Config::default()),

@@ -104,7 +104,15 @@ fn capacity(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
     sheet.gauge("capacity_memory_bytes", "Memory that may be given away", bytes(all.memory_mb))?;
     sheet.gauge("used_memory_bytes", "Memory given away, to the pool too", bytes(used.memory_mb))?;
     sheet.gauge("capacity_disk_bytes", "Disk that may be given away", bytes(all.disk_mb))?;
-    sheet.gauge("used_disk_bytes", "Disk given away, to the pool too", bytes(used.disk_mb))
+    sheet.gauge("used_disk_bytes", "Disk given away, to the pool too", bytes(used.disk_mb))?;
+    let Some(disk) = facts.disk else { return Ok(()) };
+    sheet.gauge(
+        "host_disk_free_bytes",
+        "Free space of the file system that holds the data directory",
+        disk.free_bytes,
+    )?;
+    sheet.gauge("host_disk_reserve_bytes", "Free space that stays in reserve", disk.reserve_bytes)?;
+    sheet.gauge("host_disk_pressure", "1 while the disk is almost full", disk.is_low.into())
 }
 
 fn network(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
@@ -143,13 +151,19 @@ fn since_the_start(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Resul
             ("lack", "capacity", counts.refused_capacity),
             ("lack", "user_ids", counts.refused_slots),
             ("lack", "executions", counts.refused_executions),
+            ("lack", "host_resources", counts.refused_shortage),
+            ("lack", "quota", counts.refused_quota),
         ],
     )?;
     sheet.counter("executions_started", "Commands started", counts.executions_started)?;
     sheet.counters(
         "paused",
         "Pauses by cause",
-        &[("cause", "request", counts.paused_on_request), ("cause", "idle", counts.paused_idle)],
+        &[
+            ("cause", "request", counts.paused_on_request),
+            ("cause", "idle", counts.paused_idle),
+            ("cause", "disk_pressure", counts.paused_disk_pressure),
+        ],
     )?;
     sheet.counter("resumed", "Resumes", counts.resumed)?;
     sheet.counters(

@@ -1,4 +1,4 @@
-//! One flight: what happens between the first request under a key and its answer. Runs in a task of its own, which
+//! One in-flight request with an idempotency key, from the lookup of its record to its outcome. Runs in a task of its own, which
 //! `Once::settle` waits for.
 
 use std::panic::AssertUnwindSafe;
@@ -11,44 +11,44 @@ use rules::Repeat;
 use store::{Batch, Store, StoreError};
 use tokio::sync::watch;
 
-use super::{Answer, Claim, Flights, Kept, Place, lock, now};
+use super::{Answer, Claim, InFlightByKey, Kept, KeyScope, lock, now};
 use crate::error::ApiError;
 use crate::output::OutputMemory;
 
-/// How a flight ended.
+/// The outcome of an in-flight request.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Made in this flight, and kept.
+    /// A new response, recorded.
     Fresh(Answer),
-    /// An error made in this flight, and kept.
+    /// A new error, recorded.
     Refused(ApiError),
-    /// Kept before this flight.
+    /// A response that was recorded before.
     Earlier(Answer),
-    /// Kept before this flight, for a request that was not the same.
+    /// A record exists for another request body.
     OtherRequest,
-    /// Whoever asks next tries again.
+    /// Not recorded: the next follower tries again.
     NotKept(ApiError),
     Panicked,
 }
 
-/// Takes the flight out of the air, then tells how it ended; also when its task is dropped.
-pub struct Landing {
-    /// Dropped after the guard, so that nobody who hears of the end finds the flight still in the air.
+/// Removes the in-flight request, then publishes its outcome. Dropping it also removes the request.
+pub struct Completion {
+    /// Published after the guard is dropped, so that nobody who gets the outcome finds the request still in flight.
     guard: Guard,
     tell: watch::Sender<Option<Arc<Outcome>>>,
 }
 
 struct Guard {
-    flights: Flights,
-    place: Place,
+    in_flight: InFlightByKey,
+    scope: KeyScope,
 }
 
-impl Landing {
-    pub fn new(flights: Flights, place: Place, tell: watch::Sender<Option<Arc<Outcome>>>) -> Self {
-        Self { guard: Guard { flights, place }, tell }
+impl Completion {
+    pub fn new(in_flight: InFlightByKey, scope: KeyScope, tell: watch::Sender<Option<Arc<Outcome>>>) -> Self {
+        Self { guard: Guard { in_flight, scope }, tell }
     }
 
-    pub fn tell(self, outcome: Outcome) {
+    pub fn publish(self, outcome: Outcome) {
         let Self { guard, tell } = self;
         drop(guard);
         tell.send_replace(Some(Arc::new(outcome)));
@@ -57,11 +57,11 @@ impl Landing {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        lock(&self.flights).remove(&self.place);
+        lock(&self.in_flight).remove(&self.scope);
     }
 }
 
-pub async fn fly<F, W>(store: &dyn Store, output: &OutputMemory, claim: Claim, work: F) -> Outcome
+pub async fn run<F, W>(store: &dyn Store, output: &OutputMemory, claim: Claim, work: F) -> Outcome
 where
     F: FnOnce(Option<Claim>) -> W + Send + 'static,
     W: Future<Output = Result<Answer, ApiError>> + Send + 'static,
@@ -95,20 +95,20 @@ where
     }
 }
 
-/// Whether something is kept under the key.
-pub async fn is_kept(store: &dyn Store, place: &Place) -> Result<bool, StoreError> {
-    let Place { account, endpoint, key } = place;
+/// Whether the key has a record.
+pub async fn is_kept(store: &dyn Store, scope: &KeyScope) -> Result<bool, StoreError> {
+    let KeyScope { account, endpoint, key } = scope;
     let kept = store.remembered(account, endpoint, key).await?;
     Ok(kept.is_some_and(|kept| kept.expires_at > now()))
 }
 
-/// What is kept under the key already.
+/// The outcome that an existing record determines.
 async fn earlier(
     store: &dyn Store,
     output: &OutputMemory,
     claim: &Claim,
 ) -> Result<Option<Outcome>, ApiError> {
-    let Place { account, endpoint, key } = &claim.place;
+    let KeyScope { account, endpoint, key } = &claim.scope;
     let _reading = output.record_reader().await;
     let Some(kept) = store.remembered(account, endpoint, key).await? else { return Ok(None) };
     let deciding = rules::Remembered { request_hash: kept.request_hash, expires_at: kept.expires_at };
@@ -117,13 +117,13 @@ async fn earlier(
         Repeat::OtherBody => Some(Outcome::OtherRequest),
         Repeat::Replay => {
             let status = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let content = output.of_record(&claim.place.account, kept.content).await?;
+            let content = output.of_record(&claim.scope.account, kept.content).await?;
             Some(Outcome::Earlier(Answer { status, content, kept: Kept::Already }))
         }
     })
 }
 
-/// An answer that cannot be kept is not given: its client could not be sure of it the next time.
+/// A response that cannot be recorded is not returned: a repeat could have another outcome.
 async fn keep(
     store: &dyn Store,
     output: &OutputMemory,
@@ -139,7 +139,7 @@ async fn keep(
     }
 }
 
-/// The store may hold an answer all the same: the one that was in the way of this.
+/// The commit may have failed because of an existing record.
 async fn not_kept(store: &dyn Store, output: &OutputMemory, claim: &Claim, error: ApiError) -> Outcome {
     match earlier(store, output, claim).await {
         Ok(Some(outcome)) => outcome,

@@ -1,8 +1,8 @@
-//! Whether two requests under one key are the same: the SHA-256 of what their bodies say.
+//! The hash that decides whether two requests with one key are the same: SHA-256 of the normalized body.
 //!
-//! JSON is hashed with its names in order and without its spaces, since clients may write one request in two ways. What is
-//! no JSON is hashed as it is, and so is what could lose something on the way: a body with a name given twice or with a number
-//! that is no 64-bit integer, and one too long to be worth taking apart. Cannot fail.
+//! JSON is hashed with sorted names and without whitespace, since clients may serialize one request in two ways. Other bodies are hashed
+//! byte for byte, and so are those that normalization could change: with duplicate names, with numbers that are not 64-bit integers, and
+//! long ones. Cannot fail.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use sha2::{Digest, Sha256};
 
-/// Longer bodies are compared byte for byte; read as JSON they may take many times their length.
+/// Longer bodies are compared byte for byte; parsed as JSON they may take many times their size.
 const TAKEN_APART_BYTES: usize = 1024 * 1024;
 
 pub fn of(body: &[u8]) -> [u8; 32] {
@@ -19,7 +19,7 @@ pub fn of(body: &[u8]) -> [u8; 32] {
     match parsed {
         Some(value) => add(&mut hash, &value),
         None => {
-            // No JSON starts like this.
+            // JSON cannot start with this byte.
             hash.update([0]);
             hash.update(body);
         }
@@ -27,7 +27,7 @@ pub fn of(body: &[u8]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// No deeper than what was parsed, which has a limit.
+/// Bounded by the depth limit of the parser.
 fn add(hash: &mut Sha256, value: &Json) {
     match value {
         Json::Object(members) => {
@@ -51,14 +51,14 @@ fn add(hash: &mut Sha256, value: &Json) {
     }
 }
 
-/// With its length in front, so that nothing in it can be taken for what comes after it.
+/// Prefixed with its length, so that its end is unambiguous.
 fn text(hash: &mut Sha256, text: &str) {
     hash.update(b"\"");
     hash.update((text.len() as u64).to_be_bytes());
     hash.update(text);
 }
 
-/// JSON of which nothing was lost.
+/// JSON without any loss.
 enum Json {
     /// `null`, `true`, `false` or an integer.
     Word(String),

@@ -99,7 +99,7 @@ async fn ten_at_once_make_one() {
         replays += usize::from(replayed);
     }
     assert_eq!((world.worked(), replays, world.store.commits()), (1, 9, 1));
-    assert!(lock(&world.once.flights).is_empty());
+    assert!(lock(&world.once.in_flight).is_empty());
     assert_eq!(seen(world.run("k").await.unwrap()).await, made_first(true));
 }
 
@@ -193,7 +193,7 @@ async fn a_panic_is_its_own_requests_alone() {
         assert_eq!(seen(answer.unwrap().unwrap()).await.0, 201);
     }
     assert_eq!(world.worked(), 2);
-    assert!(lock(&world.once.flights).is_empty());
+    assert!(lock(&world.once.in_flight).is_empty());
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn an_answer_that_the_work_committed_is_not_kept_twice() {
     let store = world.store.clone();
     let work = move |claim: Option<Claim>| async move {
         let claim = claim.unwrap();
-        let answer = row(&claim.place.key, claim.request_hash, now(), claim.expires_at);
+        let answer = row(&claim.scope.key, claim.request_hash, now(), claim.expires_at);
         store.commit(Batch::new().remember(answer)).await.unwrap();
         Ok(Answer::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
     };
@@ -279,7 +279,7 @@ async fn whoever_was_first_in_the_store_is_the_one() {
     // As another daemon on the same store would.
     let work = move |claim: Option<Claim>| async move {
         let claim = claim.unwrap();
-        let answer = row(&claim.place.key, claim.request_hash, now(), claim.expires_at);
+        let answer = row(&claim.scope.key, claim.request_hash, now(), claim.expires_at);
         store.commit(Batch::new().remember(answer)).await.unwrap();
         Err(ApiError::internal("an answer is kept already"))
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
-use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE};
+use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE, Remembered, StoredBytes};
 
 /// Numbers of the events that are there once, by what they have for it.
 #[derive(Debug, Default)]
@@ -35,6 +35,26 @@ pub(super) fn keep_posted(events: &mut Vec<Event>, account: &str, most_bytes: u6
         left -= if goes { size(event) } else { 0 };
         !goes
     });
+}
+
+/// Bytes of an account's records and events.
+pub(super) fn stored_bytes<'a>(
+    events: &[Event],
+    records: impl Iterator<Item = &'a Remembered>,
+    account: &str,
+) -> StoredBytes {
+    let mut bytes = StoredBytes::default();
+    for record in records.filter(|record| record.account == account) {
+        bytes.idempotency += POSTED_ROW_BYTES + record.content.len() as u64;
+    }
+    for event in events.iter().filter(|event| event.account == account) {
+        let size = POSTED_ROW_BYTES + event.data.to_string().len() as u64;
+        match POSTED_KINDS.contains(&event.kind.as_str()) {
+            true => bytes.posted_events += size,
+            false => bytes.events += size,
+        }
+    }
+    bytes
 }
 
 pub(super) fn list(events: &[Event], filter: &EventFilter, page: EventPage) -> EventListing {

@@ -1,16 +1,22 @@
-//! Writes as SQL, inside the writer's savepoint. Totals are kept by the schema's triggers, metadata rows here.
+//! Applies writes as SQL, inside the writer's savepoint. Triggers of the schema maintain totals; this module maintains metadata rows.
+
+use std::collections::BTreeSet;
 
 use api::{SandboxConfig, SandboxId};
+use rules::QuotaTable;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
+use super::encoding::Encoded;
 use super::trouble::{Outcome, Trouble};
-use super::{keys, posted, rows};
+use super::{keys, posted, quota, rows};
 use crate::followers::Told;
-use crate::{Batch, Committed, NewEvent, SandboxRecord, StoreError, Write};
+use crate::{Committed, NewEvent, SandboxRecord, StoreError, Write};
 
-pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed> {
+pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable) -> Outcome<Committed> {
     let mut committed = Committed::default();
-    for write in batch.into_writes() {
+    let mut accounts = BTreeSet::new();
+    let encoding = batch.encoding();
+    for write in batch.batch.into_writes() {
         match write {
             Write::PutSandbox(record) => put(connection, &record)?,
             Write::DeleteSandbox(id) => delete(connection, &id)?,
@@ -20,17 +26,28 @@ pub(super) fn batch(connection: &Connection, batch: Batch) -> Outcome<Committed>
                     None => append(connection, &event)?,
                 };
                 committed.event_sequences.push(sequence);
+                accounts.insert(event.account);
             }
             Write::KeepPosted { account, most_bytes } => posted::keep(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
-            Write::Remember(answer) => keys::remember(connection, &answer)?,
+            Write::Remember(answer) => {
+                keys::remember(connection, &answer, encoding)?;
+                quota::keep_idempotency(connection, &answer.account, &quotas.of(&answer.account).stored)?;
+            }
         }
     }
+    keep_events(connection, &accounts, quotas)?;
     Ok(committed)
 }
 
-/// What the side tables know of a stored sandbox.
+fn keep_events(connection: &Connection, accounts: &BTreeSet<String>, quotas: &QuotaTable) -> Outcome<()> {
+    accounts
+        .iter()
+        .try_for_each(|account| quota::keep_events(connection, account, &quotas.of(account).stored))
+}
+
+/// The columns of a stored sandbox that side tables repeat.
 pub(super) struct Stored {
     pub(super) row: i64,
     pub(super) account: String,
@@ -117,7 +134,7 @@ fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config:
     ];
     match connection.prepare_cached(sql)?.execute(values) {
         Ok(_) => Ok(()),
-        // The id was looked up before, so the only thing that can be there twice is the slot.
+        // The id was looked up before, so only the slot can violate uniqueness.
         Err(error) if is_unique_violation(&error) => {
             Err(Trouble::Refused(StoreError::SlotTaken { id: record.id.clone(), slot: record.slot }))
         }
@@ -159,7 +176,7 @@ fn delete(connection: &Connection, id: &SandboxId) -> Outcome<()> {
     }
 }
 
-/// A sandbox and what the side tables have of it; not its events.
+/// Removes a sandbox and its rows in side tables, but not its events.
 pub(super) fn remove(connection: &Connection, stored: &Stored) -> Outcome<()> {
     remove_metadata(connection, stored)?;
     connection.prepare_cached("DELETE FROM sandboxes WHERE row = ?1")?.execute([stored.row])?;
@@ -174,15 +191,19 @@ fn append(connection: &Connection, event: &NewEvent) -> Outcome<u64> {
     rows::unsigned(sequence)
 }
 
-/// The number of the event that stands for this one.
+/// The number of an existing event with the same `once`.
 fn there_already(connection: &Connection, event: &NewEvent) -> Outcome<Option<u64>> {
     let Some(once) = &event.once else { return Ok(None) };
     let mut statement = connection.prepare_cached("SELECT sequence FROM events WHERE once = ?1")?;
     statement.query_row([once], |row| row.get(0)).optional()?.map(rows::unsigned).transpose()
 }
 
-/// Lines of the journal by their numbers. Those that became events before are passed over.
-pub(super) fn notes(connection: &Connection, notes: &[(u64, NewEvent)]) -> Outcome<Vec<Told>> {
+/// Appends lines of the journal as events. Lines that became events before are skipped by their numbers.
+pub(super) fn notes(
+    connection: &Connection,
+    notes: &[(u64, NewEvent)],
+    quotas: &QuotaTable,
+) -> Outcome<Vec<Told>> {
     let applied = applied(connection)?;
     let mut told = Vec::with_capacity(notes.len());
     for (_, event) in notes.iter().filter(|(number, _)| *number > applied) {
@@ -192,6 +213,7 @@ pub(super) fn notes(connection: &Connection, notes: &[(u64, NewEvent)]) -> Outco
         let sequence = append(connection, event)?;
         told.push(Told { account: event.account.clone(), sandbox: event.sandbox.clone(), sequence });
     }
+    keep_events(connection, &told.iter().map(|told| told.account.clone()).collect(), quotas)?;
     if let Some((last, _)) = notes.last() {
         let sql = "UPDATE event_notes SET applied = max(applied, ?1)";
         connection.prepare_cached(sql)?.execute([rows::integer(*last)?])?;

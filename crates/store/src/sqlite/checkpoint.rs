@@ -1,7 +1,7 @@
-//! The thread that moves the log into the database file, beside the writer, so that no commit waits for it.
+//! The thread that moves the WAL into the database file, beside the writer, so that no commit waits for it.
 //!
-//! It owns nothing that matters: where a checkpoint fails, the log stays as it is and the next nudge tries again; a disk that
-//! is really broken shows in the writer's commits, whose callers hear of it.
+//! A failed checkpoint is harmless: the WAL stays, and the next signal tries again; a broken disk also fails the writer's commits, whose
+//! callers get the error.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use super::file;
 use crate::StoreError;
 
-/// Batches between two checkpoints: some ten pages each.
+/// Batches between two checkpoints: about ten pages each.
 const BATCHES: usize = 128;
 
 #[derive(Debug)]
@@ -35,13 +35,13 @@ impl Checkpointer {
         Ok(Self { nudge: Some(nudge), thread: Some(thread), batches: 0 })
     }
 
-    /// That many batches went into the log.
+    /// Counts batches that were written to the WAL.
     pub(super) fn written(&mut self, batches: usize) {
         self.batches += batches;
         if self.batches >= BATCHES {
             self.batches = 0;
             if let Some(nudge) = &self.nudge {
-                // A nudge that waits already stands for this one too.
+                // A pending signal covers this one.
                 let _ = nudge.try_send(());
             }
         }
@@ -52,7 +52,7 @@ impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.nudge = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread cost nothing but checkpoints.
+            // A panic of the thread only cost checkpoints.
             let _ = thread.join();
         }
     }
@@ -60,7 +60,7 @@ impl Drop for Checkpointer {
 
 fn run(connection: &Connection, nudges: &Receiver<()>) {
     while nudges.recv().is_ok() {
-        // See the head of the module for why a failure needs no answer.
+        // A failure is harmless; see the module documentation.
         let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 }

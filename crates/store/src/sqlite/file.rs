@@ -1,8 +1,8 @@
-//! The database file: made, recognised, set up, brought to the present version.
+//! The database file: creation, identification, settings, migrations.
 //!
 //! Several processes may have it open: a daemon, and the command line that makes keys.
 //!
-//! Each migration is one transaction with the version it leads to, so that a death in between leaves the version before.
+//! Each migration is one transaction together with its version, so that a crash leaves the previous version.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -15,21 +15,22 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::trouble::{Outcome, Trouble};
 use crate::StoreError;
 
-/// In order; the number of a migration is its place. One that was released is never changed. Each only adds: a newer command
-/// line may bring the file here while an older daemon has it open.
-const MIGRATIONS: [&str; 6] = [
+/// In order; the number of a migration is its index. A released migration is never changed. Each only adds: a newer command line may
+/// migrate the file while an older daemon has it open.
+const MIGRATIONS: [&str; 7] = [
     include_str!("../../migrations/0001_sandboxes_and_events.sql"),
     include_str!("../../migrations/0002_keys_and_remembered_answers.sql"),
     include_str!("../../migrations/0003_events_for_readers.sql"),
     include_str!("../../migrations/0004_exposed_ports.sql"),
     include_str!("../../migrations/0005_events_that_are_there_once.sql"),
     include_str!("../../migrations/0006_posted_events_are_bounded.sql"),
+    include_str!("../../migrations/0007_stored_bytes_per_account.sql"),
 ];
 
-/// "sbxd", in the header of our files.
+/// "sbxd", in the header of the file.
 const APPLICATION_ID: i64 = 0x7362_7864;
-/// Another connection holds the file for moments only. Whoever waits looks often: beside a daemon that writes all the time
-/// the lock is free for moments only, too. After so many looks, some ten seconds, something is wrong.
+/// Another connection holds the lock only briefly. Waiters poll often: beside a daemon that writes all the time the lock is also free
+/// only briefly. After this many polls, about ten seconds, opening fails.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 const LOOKS: i32 = 8000;
 const CACHED_STATEMENTS: usize = 64;
@@ -50,20 +51,19 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// A connection that only reads. The one that writes has to be open.
+/// A read-only connection. The writing connection must be open.
 pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-/// A connection that moves the log into the file.
+/// A connection for checkpoints.
 pub(super) fn open_checkpointer(path: &Path) -> Outcome<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(connection)
 }
 
-/// Environments and metadata are the business of their owners only: nobody else on the host reads the file, nor the log
-/// that SQLite makes beside it with the same mode.
+/// Environments and metadata are private: only the owner may read the file and the WAL, which SQLite creates with the same mode.
 fn create(path: &Path) -> std::io::Result<()> {
     match OpenOptions::new().read(true).write(true).create_new(true).mode(OWNER_ONLY).open(path) {
         Ok(file) => {
@@ -114,10 +114,10 @@ fn set_up(connection: &Connection) -> Outcome<()> {
         let reason = format!("the file system allows journal mode '{mode}' only; the database needs 'wal'");
         return Err(Trouble::Refused(StoreError::failed("cannot open the database", reason)));
     }
-    // FULL: an acknowledged commit is on the disk, not only with the kernel.
+    // FULL: an acknowledged commit is on disk, not only in the page cache.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // The checkpoint thread has moved most of the log when it gets this long, but only a moment without a writer lets it
-    // begin anew: the writer moves the rest then.
+    // By then the checkpoint thread has moved most of the WAL, but it restarts only while nobody writes: the writer moves the
+    // rest.
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", LOG_PAGES * 4096)?;
     Ok(())
@@ -127,7 +127,7 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
     let explain = |error: rusqlite::Error| {
         Trouble::from(error).explain(path, "cannot bring the database to the version of this program")
     };
-    // Of a database of this version nothing is wanted, not even its lock, which a daemon may hold.
+    // A current database needs no lock, which a daemon may hold.
     if pragma(connection, "user_version").map_err(explain)? == migrations.len() as i64 {
         return Ok(());
     }

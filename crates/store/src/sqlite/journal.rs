@@ -1,12 +1,12 @@
-//! The journal of notes: events that are to be kept without waiting for the disk.
+//! The event journal: events that are recorded without waiting for the disk.
 //!
 //! ```text
 //!   note() --one write--> journal file --read back by the writer thread--> events, with the last line's number, in one commit
 //! ```
 //!
-//! What was written is with the kernel, so it outlives the process however that ends; only a host that loses its power may lose
-//! the last moment. A line that was cut off was never acknowledged. A line becomes an event once: its number is compared
-//! with the last one that did, in the transaction that makes it one. The file is the queue, so that notes that wait take no memory.
+//! A written line is in the page cache, so it survives any end of the process; only a power loss may lose the last lines. A truncated
+//! line was never acknowledged. A line becomes an event once: the transaction that adds the event also stores the number of the line.
+//! The file is the queue, so that pending lines take no memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 
 use crate::{NewEvent, StoreError};
 
-/// When notes cannot become events for so long that they fill this, further ones are refused.
+/// When lines cannot become events and the journal has this size, further ones are refused.
 const MOST_BYTES: u64 = 256 << 20;
-/// Emptied when all of it became events and it is this long.
+/// Truncated when all lines became events and it has at least this size.
 const EMPTIED_BYTES: u64 = 256 << 10;
-/// What one transaction takes of it.
+/// The part that one transaction moves.
 const PART_BYTES: u64 = 4 << 20;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Journal {
 struct State {
     /// The number of the last line.
     last: u64,
-    /// Bytes of whole lines, and how many of them became events.
+    /// Bytes of complete lines, and how many of them became events.
     end: u64,
     moved: u64,
 }
@@ -43,13 +43,13 @@ struct State {
 /// The fields of an event.
 type Line = (String, String, String, u64, String, Value, Option<String>);
 
-/// Notes that wait, in their order.
+/// Pending lines, in order.
 pub(super) struct Part {
     pub(super) notes: Vec<(u64, NewEvent)>,
     to: u64,
 }
 
-/// Beside the database.
+/// The path of the journal, beside the database.
 pub(super) fn path_of(database: &Path) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push("-notes");
@@ -57,7 +57,7 @@ pub(super) fn path_of(database: &Path) -> PathBuf {
 }
 
 impl Journal {
-    /// `applied` is the number of the last line that became an event. What a death cut off at the end goes.
+    /// `applied` is the number of the last line that became an event. A truncated line at the end is removed.
     pub(super) fn open(database: &Path, applied: u64) -> std::io::Result<Self> {
         let path = path_of(database);
         let mut options = OpenOptions::new();
@@ -76,12 +76,12 @@ impl Journal {
         let text = json!([sandbox.as_str(), account, run, at.0, kind, data, once]).to_string();
         let mut state = self.state();
         if state.end >= MOST_BYTES {
-            let reason = "the disk takes no events, and the journal of those that wait is full";
+            let reason = "the database takes no events, and the event journal is full";
             return Err(StoreError::failed("cannot note an event", reason));
         }
         let line = format!("{} {text}\n", state.last + 1);
         if let Err(error) = self.file.write_all_at(line.as_bytes(), state.end) {
-            // Were this to fail too, the next line goes over what is there, and what sticks out is no line.
+            // If this fails too, the next line overwrites it, and the rest is not a valid line.
             let _ = self.file.set_len(state.end);
             return Err(StoreError::failed("cannot note an event", error));
         }
@@ -95,7 +95,7 @@ impl Journal {
         state.moved == state.end
     }
 
-    /// What waits, or the first part of it. Called by the writer alone.
+    /// The pending lines, or the first part of them. Only the writer calls this.
     pub(super) fn part(&self) -> std::io::Result<Option<Part>> {
         let State { moved, end, .. } = *self.state();
         if moved == end {
@@ -103,7 +103,7 @@ impl Journal {
         }
         let mut bytes = vec![0; usize::try_from((end - moved).min(PART_BYTES)).unwrap_or(0)];
         self.file.read_exact_at(&mut bytes, moved)?;
-        // A line is far shorter than a part, so there is an end of one.
+        // A line is much shorter than a part, so there is a line end.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
         let notes = bytes[..whole].split(|byte| *byte == b'\n').filter_map(note).collect();
         Ok(Some(Part { notes, to: moved + whole as u64 }))
@@ -113,7 +113,7 @@ impl Journal {
     pub(super) fn moved(&self, part: &Part) {
         let mut state = self.state();
         state.moved = part.to;
-        // Where it cannot be emptied it goes on at its end, and is passed over at the next start by its numbers.
+        // If it cannot be truncated, it grows; the next start skips its lines by their numbers.
         if state.moved == state.end && state.end >= EMPTIED_BYTES && self.file.set_len(0).is_ok() {
             (state.moved, state.end) = (0, 0);
         }
@@ -129,14 +129,13 @@ fn note(line: &[u8]) -> Option<(u64, NewEvent)> {
     Some((number.parse().ok()?, event))
 }
 
-/// As a daemon left it that knew of no events that are there once.
+/// The format of older daemons, without `once`.
 fn older(json: &str) -> serde_json::Result<Line> {
     let (sandbox, account, run, at, kind, data) = serde_json::from_str(json)?;
     Ok((sandbox, account, run, at, kind, data, None))
 }
 
-/// The number of the last line that can be read, and where it ends. A line that cannot be read ends the journal: a host lost
-/// its power there.
+/// The number and the end of the last valid line. An invalid line ends the journal: the host lost power there.
 fn whole_lines(file: &File) -> std::io::Result<(u64, u64)> {
     use std::io::BufRead;
     let (mut last, mut end) = (0, 0);

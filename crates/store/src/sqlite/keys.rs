@@ -1,8 +1,9 @@
-//! Keys and kept answers as SQL: the writes run inside the writer's savepoint, the reads on any connection.
+//! API keys and idempotency records as SQL: writes run inside the writer's savepoint, reads on any connection.
 
 use rules::TimeMs;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::encoding;
 use super::read::all;
 use super::rows::{integer, maybe_time, optional_time, time, unsigned};
 use super::trouble::{Outcome, Trouble};
@@ -30,7 +31,7 @@ pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
     Ok(())
 }
 
-/// The first revocation stays.
+/// A second revocation changes nothing.
 pub(super) fn revoke(connection: &Connection, id: &str, at: TimeMs) -> Outcome<()> {
     let changed = connection
         .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL")?
@@ -65,13 +66,13 @@ pub(super) fn version(connection: &mut Connection) -> Outcome<u64> {
     unsigned(statement.query_row([], |row| row.get(0))?)
 }
 
-/// In the place of one that is over, if there is one.
-pub(super) fn remember(connection: &Connection, answer: &Remembered) -> Outcome<()> {
-    let sql = "INSERT INTO remembered (account, endpoint, key, request_hash, status, created_at, expires_at, content)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+/// Replaces an expired record.
+pub(super) fn remember(connection: &Connection, answer: &Remembered, encoding: i64) -> Outcome<()> {
+    let sql = "INSERT INTO remembered (account, endpoint, key, request_hash, status, created_at, expires_at, content, encoding)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
                ON CONFLICT (account, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash,
                    status = excluded.status, created_at = excluded.created_at, expires_at = excluded.expires_at,
-                   content = excluded.content
+                   content = excluded.content, encoding = excluded.encoding
                WHERE remembered.expires_at <= excluded.created_at";
     let kept = connection.prepare_cached(sql)?.execute(params![
         answer.account,
@@ -82,6 +83,7 @@ pub(super) fn remember(connection: &Connection, answer: &Remembered) -> Outcome<
         integer(answer.created_at.0)?,
         integer(answer.expires_at.0)?,
         answer.content,
+        encoding,
     ])?;
     if kept == 0 {
         let (endpoint, key) = (answer.endpoint.clone(), answer.key.clone());
@@ -96,16 +98,19 @@ pub(super) fn remembered(
     endpoint: String,
     key: String,
 ) -> Outcome<Option<Remembered>> {
-    let sql = "SELECT request_hash, status, created_at, expires_at, content FROM remembered
+    let sql = "SELECT request_hash, status, created_at, expires_at, encoding, content FROM remembered
                WHERE account = ?1 AND endpoint = ?2 AND key = ?3";
     let mut statement = connection.prepare_cached(sql)?;
     let found = statement
         .query_row([&account, &endpoint, &key], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
         })
         .optional()?;
-    let Some((request_hash, status, created_at, expires_at, content)) = found else { return Ok(None) };
+    let Some((request_hash, status, created_at, expires_at, encoding, content)) = found else {
+        return Ok(None);
+    };
     let time = |ms| Ok::<_, Trouble>(TimeMs(unsigned(ms)?));
     let (created_at, expires_at) = (time(created_at)?, time(expires_at)?);
+    let content = encoding::decode(content, encoding)?;
     Ok(Some(Remembered { account, endpoint, key, request_hash, status, content, created_at, expires_at }))
 }

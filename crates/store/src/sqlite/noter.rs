@@ -1,7 +1,6 @@
-//! The thread that has the writer move notes a moment after they came, so that many share one commit.
+//! The thread that flushes the event journal shortly after an append, so that many lines share one commit.
 //!
-//! It owns nothing that matters: notes also move at the head of every other transaction, and where they cannot be moved they
-//! stay in the journal and are tried again.
+//! Lines also move at the start of every other transaction; if they cannot be moved they stay in the journal and are retried.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -11,17 +10,17 @@ use std::time::Duration;
 use super::journal::Journal;
 use crate::{NewEvent, StoreError};
 
-/// How long notes wait for more.
+/// How long lines wait for more.
 const GATHER: Duration = Duration::from_millis(20);
 /// After a commit that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether notes became events.
+/// Whether the lines became events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
     All,
     NotYet,
-    /// The writer is gone.
+    /// The writer has ended.
     NeverMore,
 }
 
@@ -35,14 +34,14 @@ pub(super) struct Noter {
 }
 
 impl Noter {
-    /// `moved` has the writer move what waits, and answers whether it could.
+    /// `moved` has the writer move the pending lines and returns whether it could.
     pub(super) fn start(
         journal: Arc<Journal>,
         moved: impl Fn() -> Moved + Send + 'static,
     ) -> Result<Self, StoreError> {
         let (nudge, nudges) = sync_channel(1);
         if !journal.is_empty() {
-            // What the last process left.
+            // Lines that the last process left.
             let _ = nudge.try_send(());
         }
         let thread = Builder::new()
@@ -55,7 +54,7 @@ impl Noter {
     pub(super) fn note(&self, event: &NewEvent) -> Result<(), StoreError> {
         self.journal.append(event)?;
         if let Some(nudge) = &self.nudge {
-            // A nudge that waits already stands for this one too.
+            // A pending signal covers this one.
             let _ = nudge.try_send(());
         }
         Ok(())
@@ -66,7 +65,7 @@ impl Drop for Noter {
     fn drop(&mut self) {
         self.nudge = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread cost nothing but time.
+            // A panic of the thread only cost time.
             let _ = thread.join();
         }
     }

@@ -1,6 +1,6 @@
-//! The bound on what clients posted: where an account has too much of it, the oldest goes, in the commit of what came.
+//! The quota of posted events: past it the oldest are evicted, in the commit of those that came.
 //!
-//! How much there is the schema's triggers count. What goes is found by a walk along the index of each kind, merged.
+//! The schema's triggers count the bytes. The oldest are found by a walk along the index of each kind, merged.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -8,7 +8,7 @@ use super::rows;
 use super::trouble::Outcome;
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 
-/// Events that are looked at together, and how often in one commit. What is left then goes with the next.
+/// Rows that one statement looks at, and how many statements one commit runs. The rest goes with the next commit.
 const PART: i64 = 200;
 const PARTS: u32 = 5;
 
@@ -28,7 +28,7 @@ fn bytes(connection: &Connection, account: &str) -> Outcome<u64> {
     rows::unsigned(bytes.unwrap_or(0))
 }
 
-/// Removes as many as it takes, of one part. False where there are none.
+/// Removes as many as needed, of one part. False if there are none.
 fn remove_oldest(connection: &Connection, account: &str, over: u64) -> Outcome<bool> {
     let walks = POSTED_KINDS.map(|kind| {
         format!(

@@ -1,4 +1,4 @@
-//! Removal of what is past its retention, a part at a time.
+//! Removal of expired rows, in parts.
 
 use rules::TimeMs;
 use rusqlite::{Connection, params};
@@ -7,19 +7,19 @@ use super::apply::{self, Stored};
 use super::rows;
 use super::trouble::Outcome;
 
-/// Sandboxes, or events, that one part removes: some milliseconds of the writer.
+/// Sandboxes, or events, that one part removes: a few milliseconds of the writer.
 const SANDBOXES: u64 = 100;
 const EVENTS: u64 = 1000;
-/// Kept answers that one part removes, and bytes of them: more than one answer of the usual kind, or one large one.
+/// Idempotency records that one part removes, and their bytes: many small ones, or one large one.
 const ANSWERS: u64 = 500;
 const ANSWER_BYTES: u64 = 8 * 1024 * 1024;
 
-/// What is purged; a part at a time, so that commits get in between.
+/// What is purged; in parts, so that commits run in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Sandboxes,
     OrphanedEvents,
-    /// Kept answers whose time is over.
+    /// Expired idempotency records.
     Remembered,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Purged {
 }
 
 pub(super) fn some(connection: &Connection, before: TimeMs, target: Target) -> Outcome<Purged> {
-    // A time that no stored one can reach takes all.
+    // A time past the range of stored ones removes all.
     let before = i64::try_from(before.0).unwrap_or(i64::MAX);
     match target {
         Target::Sandboxes => sandboxes(connection, before),
@@ -59,7 +59,7 @@ fn sandboxes(connection: &Connection, before: i64) -> Outcome<Purged> {
         let gone = events.execute(params![id, rows::integer(room)?])? as u64;
         room = room.saturating_sub(gone);
         if room == 0 {
-            // It may have more: it goes with the last of them.
+            // It may have more events: the sandbox goes with the last of them.
             return Ok(Purged { removed, more: true });
         }
         apply::remove(connection, stored)?;

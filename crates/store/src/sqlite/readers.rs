@@ -1,7 +1,7 @@
-//! The connections that read. A read takes one of them to a blocking thread of the runtime and brings it back.
+//! The pool of read-only connections. A read uses one of them on a blocking thread of the runtime and returns it.
 //!
-//! A read whose future is dropped still ends there and brings its connection back. One that panics loses its connection;
-//! the next read opens another.
+//! A read whose future is dropped still completes and returns its connection. A read that panics loses its connection; the next read
+//! opens another.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use super::file;
 use super::trouble::Outcome;
 use crate::StoreError;
 
-/// Reads at the same time; more wait. Reads take microseconds from memory, so more would only wait for the processor.
+/// Concurrent reads; more wait. Reads take microseconds from memory, so more would only wait for the CPU.
 const READERS: u32 = 4;
 
 #[derive(Debug)]
@@ -48,9 +48,9 @@ impl Readers {
         task.await.map_err(|error| StoreError::failed(step, error))?
     }
 
-    /// Waits for the reads under way and closes their connections.
+    /// Waits for active reads and closes their connections.
     pub(super) async fn close(&self) {
-        // Fails if it is closed already; then there is nothing to wait for.
+        // Fails if it is already closed; then there is nothing to wait for.
         if let Ok(all) = self.permits.acquire_many(READERS).await {
             self.permits.close();
             drop(all);

@@ -1,4 +1,4 @@
-//! Records as rows and back. What comes back is checked: a row that this program cannot have written is damage.
+//! Converts records to rows and back. Rows are checked: one that this program cannot have written is damage.
 
 use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, Phase, TimeMs};
@@ -118,7 +118,7 @@ pub(super) fn optional_time(time: Option<TimeMs>) -> Outcome<Option<i64>> {
     time.map(|time| integer(time.0)).transpose()
 }
 
-/// Records are checked for this before they come here.
+/// Records are checked for this before.
 pub(super) fn integer(number: u64) -> Outcome<i64> {
     i64::try_from(number).map_err(|error| Trouble::content("a number to be stored", error))
 }

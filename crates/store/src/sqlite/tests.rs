@@ -14,7 +14,9 @@ fn database() -> (tempfile::TempDir, Arc<PathBuf>) {
 
 fn store_on(connection: Connection, path: &Arc<PathBuf>) -> SqliteStore {
     let followers = Arc::<Followers>::default();
-    let writer = Writer::start(connection, Arc::clone(path), Arc::clone(&followers), None).unwrap();
+    let writer =
+        Writer::start(connection, Arc::clone(path), Arc::clone(&followers), QuotaTable::default(), None)
+            .unwrap();
     SqliteStore { readers: Readers::new(Arc::clone(path)), writer: Mutex::new(Some(writer)), followers }
 }
 
@@ -47,7 +49,7 @@ async fn a_drop_finishes_what_is_queued() {
     let mut answers = Vec::new();
     for number in 0..500 {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let job = Job::Commit { batch: Batch::new().put(record(number)), reply };
+        let job = Job::Commit { batch: encoding::encode(Batch::new().put(record(number))), reply };
         queue.send(job).await.map_err(|_| "closed").unwrap();
         answers.push(answer);
     }
@@ -333,6 +335,141 @@ async fn the_journal_stays_short_under_load() {
     assert_eq!(store.list_events(&filter, page).await.unwrap().total, 20_001);
 }
 
+fn quotas(idempotency_bytes: u64, event_bytes: u64) -> QuotaTable {
+    let stored = rules::StoredQuotas {
+        idempotency_bytes: Some(idempotency_bytes),
+        event_bytes: Some(event_bytes),
+        posted_event_bytes: None,
+    };
+    QuotaTable { default: rules::Quotas { stored, ..Default::default() }, ..QuotaTable::default() }
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    let length = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    length(path.to_path_buf()) + length(path.with_extension("db-wal"))
+}
+
+/// Bytes that do not compress.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// Thirty large responses, whose quota holds four: the file stays near the quota and the newest are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_responses_stay_within_their_quota_and_the_file_reuses_its_pages() {
+    const SIZE: usize = 4 << 20;
+    let (_directory, path) = database();
+    let store = SqliteStore::open_with_quotas(&*path, quotas(4 * (SIZE as u64 + 512), u64::MAX)).unwrap();
+    let record = |number: u32| Remembered {
+        key: format!("key-{number}"),
+        content: noise(number.into(), SIZE),
+        created_at: TimeMs(1000 + u64::from(number)),
+        expires_at: TimeMs(1_000_000),
+        ..answer(1)
+    };
+    let mut sizes = Vec::new();
+    for number in 0..30 {
+        store.commit(Batch::new().remember(record(number))).await.unwrap();
+        sizes.push(file_bytes(&path));
+    }
+    let used = store.stored_bytes(&record(0).account).await.unwrap().idempotency;
+    assert!(used <= 4 * (SIZE as u64 + 512), "{used} bytes");
+    // The database, and a log of one transaction and of what its checkpoint leaves.
+    assert!(sizes.iter().all(|bytes| *bytes < 64 << 20), "{sizes:?}");
+    let kept = |number: u32| {
+        let Remembered { account, endpoint, key, .. } = record(number);
+        let store = &store;
+        async move { store.remembered(&account, &endpoint, &key).await.unwrap() }
+    };
+    assert_eq!(kept(29).await, Some(record(29)));
+    assert_eq!(kept(20).await, None);
+    store.close().await;
+    assert_eq!(check(&path), "ok");
+}
+
+/// Of escaped output, six times as long as what was printed, next to nothing is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn escaped_output_is_compressed_and_comes_back() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open(&*path).unwrap();
+    let content = b"\\u0001".repeat(8 << 20);
+    let record = Remembered { content, ..answer(1) };
+    store.commit(Batch::new().remember(record.clone())).await.unwrap();
+    let Remembered { account, endpoint, key, .. } = &record;
+    assert_eq!(store.remembered(account, endpoint, key).await.unwrap(), Some(record.clone()));
+    let used = store.stored_bytes(account).await.unwrap().idempotency;
+    assert!(used < 1 << 20 && file_bytes(&path) < 2 << 20, "{used} bytes");
+}
+
+#[tokio::test]
+async fn a_response_above_the_quota_evicts_all_others_of_its_account_and_stays() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open_with_quotas(&*path, quotas(10_000, u64::MAX)).unwrap();
+    let record = |account: &str, key: &str, at: u64, length: usize| Remembered {
+        account: account.to_owned(),
+        key: key.to_owned(),
+        content: noise(at, length),
+        created_at: TimeMs(at),
+        expires_at: TimeMs(1_000_000),
+        ..answer(1)
+    };
+    let kept = async |record: &Remembered| {
+        store.remembered(&record.account, &record.endpoint, &record.key).await.unwrap().is_some()
+    };
+    let (first, other) = (record("acme", "a", 1, 5_000), record("other", "a", 1, 9_000));
+    let large = record("acme", "b", 2, 50_000);
+    for record in [&first, &other, &large] {
+        store.commit(Batch::new().remember(record.clone())).await.unwrap();
+    }
+    assert!(!kept(&first).await && kept(&other).await && kept(&large).await);
+    let last = record("acme", "c", 3, 100);
+    store.commit(Batch::new().remember(last.clone())).await.unwrap();
+    assert!(!kept(&large).await && kept(&last).await);
+    assert_eq!(store.stored_bytes("acme").await.unwrap().idempotency, 612);
+    store.purge_remembered(TimeMs(u64::MAX)).await.unwrap();
+    assert_eq!(store.stored_bytes("acme").await.unwrap(), StoredBytes::default());
+}
+
+/// The oldest of the service's events go, those of other accounts and those that clients posted stay.
+#[tokio::test]
+async fn events_of_the_service_stay_within_their_quota() {
+    let (_directory, path) = database();
+    let store = SqliteStore::open_with_quotas(&*path, quotas(u64::MAX, 100_000)).unwrap();
+    let named = |account: &str, kind: &str, at: u64| NewEvent {
+        account: account.to_owned(),
+        ..event(1, kind, TimeMs(at))
+    };
+    store.commit(Batch::new().event(named("other", "exec.completed", 0))).await.unwrap();
+    store.commit(Batch::new().event(named("acme", "agent.thinking", 0))).await.unwrap();
+    for at in 1..=1000 {
+        // Both ways in: beside other writes, and through the journal.
+        if at % 2 == 0 {
+            store.commit(Batch::new().event(named("acme", "sandbox.paused", at))).await.unwrap();
+        } else {
+            store.note(named("acme", "exec.completed", at)).unwrap();
+        }
+    }
+    store.commit(Batch::new().event(named("acme", "sandbox.paused", 1001))).await.unwrap();
+    let used = store.stored_bytes("acme").await.unwrap();
+    assert!((80_000..=100_000).contains(&used.events) && used.posted_events > 512, "{used:?}");
+    let all = EventFilter { account: "acme".to_owned(), ..EventFilter::default() };
+    let page = EventPage { limit: 1000, ..EventPage::default() };
+    let listed = store.list_events(&all, page).await.unwrap();
+    let times: Vec<u64> = listed.items.iter().map(|event| event.at.0).collect();
+    assert_eq!((times[0], *times.last().unwrap()), (0, 1001), "what was posted stays");
+    assert_eq!(times[1..], (times[1]..=1001).collect::<Vec<_>>(), "the rest is without gaps");
+    assert!(times.len() < 200);
+    assert_eq!(store.stored_bytes("other").await.unwrap().posted_events, 0);
+    assert!(store.stored_bytes("other").await.unwrap().events > 512);
+}
+
 /// A disk that is full for a while keeps notes waiting and loses none.
 #[tokio::test]
 async fn notes_wait_for_a_disk_that_is_full() {
@@ -342,7 +479,14 @@ async fn notes_wait_for_a_disk_that_is_full() {
     connection.query_row(&format!("PRAGMA max_page_count = {}", pages + 5), [], |_| Ok(())).unwrap();
     let journal = Arc::new(Journal::open(&path, 0).unwrap());
     let followers = Arc::<Followers>::default();
-    let writer = Writer::start(connection, Arc::clone(&path), followers, Some(Arc::clone(&journal))).unwrap();
+    let writer = Writer::start(
+        connection,
+        Arc::clone(&path),
+        followers,
+        QuotaTable::default(),
+        Some(Arc::clone(&journal)),
+    )
+    .unwrap();
     for number in 0..2000 {
         writer.note(&event(1, "exec.completed", TimeMs(number))).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What goes wrong below the trait, and how it is said above.
+//! Internal errors of the SQLite store, and their conversion to [`StoreError`].
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ pub(super) type Outcome<T> = Result<T, Trouble>;
 #[derive(Debug)]
 pub(super) enum Trouble {
     Sql(rusqlite::Error),
-    /// A row holds what this program never wrote.
+    /// A row has content that this program never wrote.
     Content(String),
-    /// The database did what it should: the write is not allowed.
+    /// The write is not allowed; the database is fine.
     Refused(StoreError),
 }
 

@@ -1,18 +1,19 @@
-//! The one thread that writes. All jobs that wait become one transaction, so that many callers share one fsync. Notes come
-//! first in each: events have their numbers in the order in which they were noted and committed.
+//! The writer thread. All queued jobs become one transaction, so that many callers share one fsync. Lines of the event journal come
+//! first in each: events are numbered in the order in which they were appended and committed.
 //!
-//! Each job has a savepoint of its own: one that is refused leaves no trace and does not disturb the others. If the
-//! transaction as a whole cannot be committed, every job in it is told so and nothing of it can be seen.
+//! Each job has its own savepoint: a refused job leaves no trace and does not disturb the others. If the transaction as a whole cannot be
+//! committed, every job in it fails and nothing of it is visible.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use rules::TimeMs;
+use rules::{QuotaTable, TimeMs};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Checkpointer;
+use super::encoding::Encoded;
 use super::journal::{Journal, Part};
 use super::noter::{Moved, Noter};
 use super::purge::{Purged, Target};
@@ -21,7 +22,7 @@ use super::{apply, purge};
 use crate::followers::{Followers, Told};
 use crate::{Batch, Committed, NewEvent, StoreError, Write};
 
-/// Jobs that may wait; more callers wait to be let in.
+/// Capacity of the queue; further callers wait.
 const QUEUE: usize = 1024;
 /// Jobs that share a transaction.
 const GROUP: usize = 256;
@@ -30,7 +31,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(super) enum Job {
     Commit {
-        batch: Batch,
+        batch: Encoded,
         reply: Reply<Committed>,
     },
     Purge {
@@ -38,7 +39,7 @@ pub(super) enum Job {
         target: Target,
         reply: Reply<Purged>,
     },
-    /// Nothing but what comes first in every transaction.
+    /// Only moves lines of the journal, as every transaction does first.
     Notes {
         reply: Reply<()>,
     },
@@ -50,7 +51,7 @@ pub(super) struct Writer {
     /// `None` only while it is dropped.
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// `None` beside a daemon, whose journal it is; and while it is dropped.
+    /// `None` beside a daemon, which owns the journal, and while it is dropped.
     noter: Option<Noter>,
 }
 
@@ -59,13 +60,14 @@ impl Writer {
         connection: Connection,
         path: Arc<PathBuf>,
         followers: Arc<Followers>,
+        quotas: QuotaTable,
         journal: Option<Arc<Journal>>,
     ) -> Result<Self, StoreError> {
         let checkpointer = Checkpointer::start(&path)?;
         let (queue, jobs) = mpsc::channel(QUEUE);
         let noted = journal.clone();
         let (told, unmoved) = (Vec::new(), None);
-        let writing = Thread { connection, path, checkpointer, followers, journal, told, unmoved };
+        let writing = Thread { connection, path, checkpointer, followers, quotas, journal, told, unmoved };
         let thread = Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writing.run(jobs))
@@ -88,13 +90,13 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Ends when all that was sent is done.
+    /// Returns when all queued jobs are done.
     fn drop(&mut self) {
-        // It holds a sender of the queue.
+        // It owns a sender of the queue.
         self.noter = None;
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told to its callers: their replies were dropped.
+            // After a panic of the thread, its callers have got an error: their replies were dropped.
             let _ = thread.join();
         }
     }
@@ -105,14 +107,15 @@ struct Thread {
     path: Arc<PathBuf>,
     checkpointer: Checkpointer,
     followers: Arc<Followers>,
+    quotas: QuotaTable,
     journal: Option<Arc<Journal>>,
-    /// Events of the transaction that is under way.
+    /// Events of the current transaction.
     told: Vec<Told>,
-    /// Why notes of this transaction did not become events.
+    /// Why lines did not become events in this transaction.
     unmoved: Option<StoreError>,
 }
 
-/// A job that is done but not yet durable. Calling it answers; with an error if the commit failed.
+/// A job that is applied but not yet durable. Calling it replies, with an error if the commit failed.
 type Answer = Box<dyn FnOnce(Option<&StoreError>)>;
 
 impl Thread {
@@ -126,7 +129,7 @@ impl Thread {
             self.write(group);
         }
         if self.journal.as_ref().is_some_and(|journal| !journal.is_empty()) {
-            // What this leaves the next start finds.
+            // The next start recovers what this leaves.
             self.write(Vec::new());
         }
     }
@@ -142,7 +145,7 @@ impl Thread {
         let moved = self.move_notes();
         let answers: Vec<Answer> = group.into_iter().map(|job| self.one(job)).collect();
         let failure = self.connection.execute_batch("COMMIT").err().map(|error| {
-            // If SQLite has rolled back already, this says so and changes nothing.
+            // If SQLite has already rolled back, this fails and changes nothing.
             let _ = self.connection.execute_batch("ROLLBACK");
             Trouble::from(error).explain(&self.path, "cannot commit")
         });
@@ -156,7 +159,7 @@ impl Thread {
         self.checkpointer.written(count);
     }
 
-    /// Makes events of the notes that wait.
+    /// Turns pending lines of the journal into events.
     fn move_notes(&mut self) -> Option<Part> {
         self.unmoved = None;
         let journal = self.journal.clone()?;
@@ -165,7 +168,7 @@ impl Thread {
             Ok(None) => return None,
             Ok(Some(part)) => self
                 .in_savepoint(|connection| {
-                    told = apply::notes(connection, &part.notes)?;
+                    told = apply::notes(connection, &part.notes, &self.quotas)?;
                     Ok(())
                 })
                 .map(|()| part),
@@ -186,8 +189,8 @@ impl Thread {
     fn one(&mut self, job: Job) -> Answer {
         match job {
             Job::Commit { batch, reply } => {
-                let events = events_of(&batch);
-                let result = self.in_savepoint(|connection| apply::batch(connection, batch));
+                let events = events_of(&batch.batch);
+                let result = self.in_savepoint(|connection| apply::batch(connection, batch, &self.quotas));
                 if let Ok(committed) = &result {
                     let numbered = events.into_iter().zip(&committed.event_sequences);
                     self.told.extend(numbered.map(|((account, sandbox), sequence)| Told {
@@ -205,8 +208,8 @@ impl Thread {
         }
     }
 
-    /// After some errors (a full disk, say) SQLite rolls back the whole transaction. Then there is no savepoint to go
-    /// back to, each further job fails at its own, the commit fails too, and with it every job of the group.
+    /// After some errors (such as a full disk) SQLite rolls back the whole transaction. Then there is no savepoint to roll back to,
+    /// each further job fails, and so does the commit with every job of the group.
     fn in_savepoint<T>(&self, work: impl FnOnce(&Connection) -> Outcome<T>) -> Result<T, StoreError> {
         let explain = |trouble: Trouble| trouble.explain(&self.path, "cannot write");
         if self.connection.is_autocommit() {
@@ -224,7 +227,7 @@ impl Thread {
 
 impl Job {
     fn refuse(self, error: StoreError) {
-        // A caller that went away does not want to know.
+        // The caller may have gone away.
         match self {
             Self::Commit { reply, .. } => drop(reply.send(Err(error))),
             Self::Purge { reply, .. } => drop(reply.send(Err(error))),
@@ -233,7 +236,7 @@ impl Job {
     }
 }
 
-/// Asks the writer to move notes, from a thread of its own.
+/// Asks the writer to move lines; called from the flushing thread.
 fn move_notes(queue: &mpsc::Sender<Job>) -> Moved {
     let (reply, answer) = oneshot::channel();
     if queue.blocking_send(Job::Notes { reply }).is_err() {
@@ -246,7 +249,7 @@ fn move_notes(queue: &mpsc::Sender<Job>) -> Moved {
     }
 }
 
-/// Whose events a batch has, in its order.
+/// Account and sandbox of each event of a batch, in order.
 fn events_of(batch: &Batch) -> Vec<(String, api::SandboxId)> {
     let event = |write: &Write| match write {
         Write::AppendEvent(event) => Some((event.account.clone(), event.sandbox.clone())),
@@ -261,7 +264,7 @@ fn answer<T: 'static>(result: Result<T, StoreError>, reply: Reply<T>) -> Answer 
             (Ok(_), Some(failure)) => Err(failure.clone()),
             (result, _) => result,
         };
-        // A caller that went away does not want to know.
+        // The caller may have gone away.
         let _ = reply.send(result);
     })
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::welcome;
 use crate::config::{Config, Http, Tls};
+use crate::in_flight::InFlight;
 use crate::keyring::Keyring;
 use crate::layers::Unrouted;
 use crate::limiter::Limiter;
@@ -55,6 +56,7 @@ pub async fn service(
             execute: limits.execute_per_minute,
         }),
         once: Once::new(Arc::clone(&store) as _, Arc::clone(&output_memory)),
+        in_flight: InFlight::new(config.quotas.table()),
         ports: Ports::open(config, listens)?,
         request_memory: Default::default(),
         output_memory,

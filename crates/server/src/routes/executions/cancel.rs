@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use super::{Asked, shown};
 use crate::endpoint::{Call, Endpoint, INTERACT, Json, Parameter, Tag};
 use crate::error::ApiError;
-use crate::routes::view;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::delete("/v1/sandboxes/{id}/executions/{execution}", INTERACT)

@@ -7,7 +7,6 @@ use super::{fault, shown};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
 use crate::routes::read::sandbox_id;
-use crate::routes::view;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/executions", READ)

@@ -8,7 +8,6 @@ use engine::FileOp;
 use super::{Asked, shown};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
-use crate::routes::view;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/files/list", READ)

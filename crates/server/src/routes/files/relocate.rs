@@ -8,7 +8,6 @@ use engine::FileOp;
 use super::{Asked, shown};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::ApiError;
-use crate::routes::view;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/files/move", WRITE)

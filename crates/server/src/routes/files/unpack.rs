@@ -9,7 +9,6 @@ use super::{Asked, shown, upload};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
 use crate::error::ApiError;
 use crate::keyring::Caller;
-use crate::routes::view;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::put("/v1/sandboxes/{id}/files/tar", WRITE)

@@ -165,7 +165,7 @@ fn files_of_others_are_left_alone() {
     let (_directory, path) = database();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("CREATE TABLE theirs (a)").unwrap();
-    assert!(refusal(&path).contains("is no database of this service: it holds 1 tables or indexes"));
+    assert!(refusal(&path).contains("is not a database of this service: it holds 1 tables or indexes"));
     other.pragma_update(None, "application_id", 7).unwrap();
     assert!(refusal(&path).contains("its application id is 0x7, ours is 0x73627864"));
     assert_eq!(pragma(&other, "user_version").unwrap(), 0);
@@ -189,4 +189,44 @@ fn a_damaged_schema_is_found_at_once() {
     bytes[100..4096].fill(0xA5);
     fs::write(&path, bytes).unwrap();
     assert!(matches!(open(&path), Err(StoreError::Damaged { .. })));
+}
+
+/// A database of the version before had neither counts nor encodings; what it holds counts, and so does what its daemon still writes.
+#[tokio::test]
+async fn a_database_of_version_6_gets_its_bytes_counted() {
+    use rules::{QuotaTable, Quotas, StoredQuotas, TimeMs};
+
+    use crate::conformance::answer;
+    use crate::{Batch, Remembered, SqliteStore, Store};
+
+    let (_directory, path) = database();
+    create(&path).unwrap();
+    let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    set_up(&connection).unwrap();
+    migrate(&mut connection, &path, &MIGRATIONS[..6]).unwrap();
+    let rows = "INSERT INTO remembered (account, endpoint, key, request_hash, status, created_at, expires_at, content)
+            VALUES ('acme', 'POST /x', 'old', zeroblob(32), 200, 1, 99, zeroblob(1000));
+        INSERT INTO events (sandbox, account, at, kind, data) VALUES
+            ('sb_0000000001', 'acme', 1, 'sandbox.paused', '{}'), ('sb_0000000001', 'acme', 1, 'agent.thinking', '{}')";
+    connection.execute_batch(rows).unwrap();
+    let stored = StoredQuotas { idempotency_bytes: Some(3000), ..StoredQuotas::default() };
+    let quotas = QuotaTable { default: Quotas { stored, ..Quotas::default() }, ..QuotaTable::default() };
+    let store = SqliteStore::open_with_quotas(&path, quotas).unwrap();
+    let bytes = store.stored_bytes("acme").await.unwrap();
+    assert_eq!((bytes.idempotency, bytes.events, bytes.posted_events), (1512, 514, 514));
+    let old = store.remembered("acme", "POST /x", "old").await.unwrap().unwrap();
+    assert_eq!(old.content, [0; 1000]);
+    // A daemon of that version still writes.
+    connection.execute_batch(&rows.replace("'old'", "'later'")).unwrap();
+    assert_eq!(store.stored_bytes("acme").await.unwrap().idempotency, 3024);
+    let new = Remembered {
+        account: "acme".to_owned(),
+        created_at: TimeMs(50),
+        expires_at: TimeMs(60),
+        ..answer(1)
+    };
+    store.commit(Batch::new().remember(new)).await.unwrap();
+    assert!(store.stored_bytes("acme").await.unwrap().idempotency <= 3000);
+    assert_eq!(store.remembered("acme", "POST /x", "old").await.unwrap(), None);
+    store.close().await;
 }

@@ -1,0 +1,315 @@
+//! Quotas: what one account may have, whatever the host has left (`QUOTA_EXCEEDED`).
+//!
+//! The engine's ledger asks about sandboxes, the server about requests and streams, the store about kept bytes. Quotas of live
+//! resources refuse; quotas of kept records evict the oldest. `None` is unlimited.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use api::Resources;
+
+use crate::{Hold, Usage};
+
+/// What an account may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// Sandboxes that are not terminated, paused ones included.
+    pub sandboxes: Option<u64>,
+    /// vCPUs and memory of running sandboxes.
+    pub vcpus: Option<u64>,
+    pub memory_mb: Option<u64>,
+    /// Disks of all sandboxes that are not terminated.
+    pub disk_mb: Option<u64>,
+    /// Logs of detached executions.
+    pub execution_log_bytes: Option<u64>,
+    /// Requests in flight, streams included.
+    pub connections: Option<u64>,
+    /// Event streams, output streams and websockets.
+    pub streams: Option<u64>,
+    pub stored: StoredQuotas,
+}
+
+/// Bytes that are kept for an account; past a quota the oldest records are evicted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoredQuotas {
+    /// Idempotency records.
+    pub idempotency_bytes: Option<u64>,
+    /// Events of the service.
+    pub event_bytes: Option<u64>,
+    /// Events that clients posted.
+    pub posted_event_bytes: Option<u64>,
+}
+
+/// The quotas of every account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QuotaTable {
+    pub default: Quotas,
+    pub accounts: BTreeMap<String, Quotas>,
+}
+
+/// What the sandboxes of an account hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AccountUsage {
+    pub sandboxes: u64,
+    pub resources: Usage,
+}
+
+/// A quota that refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Quota {
+    Sandboxes,
+    Vcpus,
+    Memory,
+    Disk,
+    ExecutionLogs,
+    Connections,
+    Streams,
+}
+
+impl Quota {
+    /// The configuration key.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Sandboxes => "quotas.sandboxes",
+            Self::Vcpus => "quotas.vcpus",
+            Self::Memory => "quotas.memory_mb",
+            Self::Disk => "quotas.disk_mb",
+            Self::ExecutionLogs => "quotas.execution_logs_mb",
+            Self::Connections => "quotas.connections",
+            Self::Streams => "quotas.streams",
+        }
+    }
+
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::Sandboxes | Self::Disk => "terminate sandboxes",
+            Self::Vcpus | Self::Memory => "pause or terminate sandboxes",
+            Self::ExecutionLogs => "terminate sandboxes that ran detached executions",
+            Self::Connections => "wait for requests to end",
+            Self::Streams => "close streams",
+        }
+    }
+
+    /// Whether the quota is free again in moments, without anybody's doing.
+    pub const fn is_momentary(self) -> bool {
+        matches!(self, Self::Connections)
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sandboxes => "sandboxes",
+            Self::Vcpus => "vCPUs",
+            Self::Memory => "MB of memory",
+            Self::Disk => "MB of disk",
+            Self::ExecutionLogs => "bytes of execution logs",
+            Self::Connections => "concurrent requests",
+            Self::Streams => "streams",
+        })
+    }
+}
+
+/// The account has what it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the account's quota of {quota} is exceeded: {used} used, {asked} requested, {allowed} allowed; {}, or have the operator \
+     raise {}", quota.remedy(), quota.key()
+)]
+pub struct QuotaExceeded {
+    pub quota: Quota,
+    pub used: u64,
+    pub asked: u64,
+    pub allowed: u64,
+}
+
+impl QuotaTable {
+    pub fn of(&self, account: &str) -> &Quotas {
+        self.accounts.get(account).unwrap_or(&self.default)
+    }
+}
+
+impl Quotas {
+    /// The usage with one more running sandbox.
+    pub fn admit(&self, used: AccountUsage, resources: Resources) -> Result<AccountUsage, QuotaExceeded> {
+        check(Quota::Sandboxes, used.sandboxes, 1, self.sandboxes)?;
+        let resources = self.add(used.resources, Usage::of(resources, Hold::Running))?;
+        Ok(AccountUsage { sandboxes: used.sandboxes.saturating_add(1), resources })
+    }
+
+    /// The usage after a paused or stopped sandbox runs again.
+    pub fn resume(
+        &self,
+        used: AccountUsage,
+        resources: Resources,
+        from: Hold,
+    ) -> Result<AccountUsage, QuotaExceeded> {
+        let more = Usage::of(resources, Hold::Running).minus(Usage::of(resources, from));
+        Ok(AccountUsage { resources: self.add(used.resources, more)?, ..used })
+    }
+
+    fn add(&self, used: Usage, more: Usage) -> Result<Usage, QuotaExceeded> {
+        check(Quota::Vcpus, used.cpu, more.cpu, self.vcpus)?;
+        check(Quota::Memory, used.memory_mb, more.memory_mb, self.memory_mb)?;
+        check(Quota::Disk, used.disk_mb, more.disk_mb, self.disk_mb)?;
+        Ok(used.plus(more))
+    }
+
+    /// Whether a detached execution may start: its log may grow as long as the account's logs are below the quota.
+    pub fn may_log(&self, used_bytes: u64) -> Result<(), QuotaExceeded> {
+        check(Quota::ExecutionLogs, used_bytes, 1, self.execution_log_bytes)
+    }
+
+    /// Whether the account may have one more request in flight.
+    pub fn connect(&self, used: u64) -> Result<(), QuotaExceeded> {
+        check(Quota::Connections, used, 1, self.connections)
+    }
+
+    /// Whether the account may open one more stream.
+    pub fn stream(&self, used: u64) -> Result<(), QuotaExceeded> {
+        check(Quota::Streams, used, 1, self.streams)
+    }
+}
+
+/// Nothing requested is never refused: an account that is over a quota (after a change of the configuration) may still do what
+/// does not need it.
+fn check(quota: Quota, used: u64, asked: u64, allowed: Option<u64>) -> Result<(), QuotaExceeded> {
+    match allowed {
+        Some(allowed) if asked > allowed.saturating_sub(used) && asked > 0 => {
+            Err(QuotaExceeded { quota, used, asked, allowed })
+        }
+        _ => Ok(()),
+    }
+}
+
+impl AccountUsage {
+    /// The usage without one sandbox.
+    #[must_use]
+    pub fn release(self, resources: Resources, hold: Hold) -> Self {
+        Self {
+            sandboxes: self.sandboxes.saturating_sub(1),
+            resources: self.resources.release(resources, hold),
+        }
+    }
+
+    /// The usage with one more sandbox, without a check: for recovered sandboxes, which exist already.
+    #[must_use]
+    pub fn adopt(self, resources: Resources, hold: Hold) -> Self {
+        Self {
+            sandboxes: self.sandboxes.saturating_add(1),
+            resources: self.resources.plus(Usage::of(resources, hold)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
+    use super::*;
+
+    const SIZE: Resources = Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 };
+
+    #[test]
+    fn unlimited_quotas_refuse_nothing() {
+        let used = AccountUsage {
+            sandboxes: u64::MAX,
+            resources: Usage { cpu: u64::MAX, memory_mb: u64::MAX, disk_mb: u64::MAX },
+        };
+        assert!(Quotas::default().admit(used, SIZE).is_ok());
+        assert!(Quotas::default().stream(u64::MAX).is_ok());
+    }
+
+    #[test]
+    fn each_quota_refuses_by_name_and_numbers() {
+        let used =
+            AccountUsage { sandboxes: 3, resources: Usage { cpu: 6, memory_mb: 12_288, disk_mb: 30_720 } };
+        let none = Quotas::default();
+        for (quotas, quota, numbers) in [
+            (Quotas { sandboxes: Some(3), ..none }, Quota::Sandboxes, (3, 1, 3)),
+            (Quotas { vcpus: Some(7), ..none }, Quota::Vcpus, (6, 2, 7)),
+            (Quotas { memory_mb: Some(16_383), ..none }, Quota::Memory, (12_288, 4096, 16_383)),
+            (Quotas { disk_mb: Some(30_720), ..none }, Quota::Disk, (30_720, 10_240, 30_720)),
+        ] {
+            let refused = quotas.admit(used, SIZE).unwrap_err();
+            assert_eq!((refused.quota, (refused.used, refused.asked, refused.allowed)), (quota, numbers));
+            assert!(refused.to_string().contains(quota.key()), "{refused}");
+        }
+        let one_more = Quotas {
+            sandboxes: Some(4),
+            vcpus: Some(8),
+            memory_mb: Some(16_384),
+            disk_mb: Some(40_960),
+            ..none
+        };
+        assert_eq!(one_more.admit(used, SIZE).unwrap().sandboxes, 4);
+        assert_eq!(
+            Quotas { streams: Some(2), ..none }.stream(2).unwrap_err().to_string(),
+            "the account's quota of streams is exceeded: 2 used, 1 requested, 2 allowed; close streams, or have the operator \
+             raise quotas.streams"
+        );
+    }
+
+    #[test]
+    fn a_paused_sandbox_needs_cpu_and_memory_to_resume_and_no_disk() {
+        let quotas = Quotas {
+            sandboxes: Some(0),
+            vcpus: Some(2),
+            memory_mb: Some(4096),
+            disk_mb: Some(0),
+            ..Quotas::default()
+        };
+        let paused = AccountUsage::default().adopt(SIZE, Hold::Paused);
+        let running = quotas.resume(paused, SIZE, Hold::Paused).unwrap();
+        assert_eq!(running, AccountUsage::default().adopt(SIZE, Hold::Running));
+        assert_eq!(
+            quotas.resume(running.adopt(SIZE, Hold::Paused), SIZE, Hold::Paused).unwrap_err().quota,
+            Quota::Vcpus
+        );
+    }
+
+    #[test]
+    fn an_account_has_its_own_quotas_or_the_default() {
+        let own = Quotas { sandboxes: Some(9), ..Quotas::default() };
+        let table = QuotaTable {
+            default: Quotas { sandboxes: Some(1), ..Quotas::default() },
+            accounts: [("acme".to_owned(), own)].into(),
+        };
+        assert_eq!((table.of("acme").sandboxes, table.of("other").sandboxes), (Some(9), Some(1)));
+    }
+
+    proptest! {
+        /// In any order of calls, the account never has more than its quotas, and the sums agree with what lives.
+        #[test]
+        fn never_over_and_never_wrong(
+            allowed in (0u64..8, 0u64..20, 0u64..40_000, 0u64..90_000),
+            calls in prop::collection::vec((prop_oneof![Just(0), Just(1), Just(2), Just(3)], 0usize..8), 0..80),
+        ) {
+            let quotas = Quotas {
+                sandboxes: Some(allowed.0), vcpus: Some(allowed.1), memory_mb: Some(allowed.2), disk_mb: Some(allowed.3),
+                ..Quotas::default()
+            };
+            let (mut used, mut living) = (AccountUsage::default(), Vec::<Hold>::new());
+            for (call, which) in calls {
+                let which = which % living.len().max(1);
+                match (call, living.get(which).copied()) {
+                    (0, _) => if let Ok(more) = quotas.admit(used, SIZE) { used = more; living.push(Hold::Running); },
+                    (1, Some(hold)) => { used = used.release(SIZE, hold); living.swap_remove(which); }
+                    (2, Some(Hold::Running)) => {
+                        used = AccountUsage { resources: used.resources.pause(SIZE), ..used };
+                        living[which] = Hold::Paused;
+                    }
+                    (3, Some(Hold::Paused)) => if let Ok(more) = quotas.resume(used, SIZE, Hold::Paused) {
+                        used = more;
+                        living[which] = Hold::Running;
+                    },
+                    _ => {}
+                }
+                let sum = living.iter().fold(AccountUsage::default(), |sum, hold| sum.adopt(SIZE, *hold));
+                prop_assert_eq!(used, sum);
+                prop_assert!(used.sandboxes <= allowed.0 && used.resources.cpu <= allowed.1);
+                prop_assert!(used.resources.memory_mb <= allowed.2 && used.resources.disk_mb <= allowed.3);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `[quotas]`: its settings, and the table of them that the engine, the store and the layers use.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use rules::{QuotaTable, StoredQuotas};
+use serde::{Deserialize, Serialize};
+
+use super::bounds::within;
+
+const MOST: u64 = 1 << 40;
+
+/// What one account may have. 0 is unlimited.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quotas {
+    pub sandboxes: u64,
+    pub vcpus: u64,
+    pub memory_mb: u64,
+    pub disk_mb: u64,
+    pub execution_logs_mb: u64,
+    /// Past one of these three the oldest records are evicted.
+    pub idempotency_mb: u64,
+    pub events_mb: u64,
+    pub posted_events_mb: u64,
+    pub connections: u64,
+    pub streams: u64,
+    /// For single accounts, by name.
+    pub accounts: BTreeMap<String, AccountQuotas>,
+}
+
+/// The quotas of one account; what is missing is as for every account.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AccountQuotas {
+    pub sandboxes: Option<u64>,
+    pub vcpus: Option<u64>,
+    pub memory_mb: Option<u64>,
+    pub disk_mb: Option<u64>,
+    pub execution_logs_mb: Option<u64>,
+    pub idempotency_mb: Option<u64>,
+    pub events_mb: Option<u64>,
+    pub posted_events_mb: Option<u64>,
+    pub connections: Option<u64>,
+    pub streams: Option<u64>,
+}
+
+impl Default for Quotas {
+    /// The only user of a host never meets them: sandboxes are limited by the host's capacity alone. Kept records are bounded, since
+    /// nobody deletes them, and connections leave the half of `http.max_connections` to others.
+    fn default() -> Self {
+        Self {
+            sandboxes: 0,
+            vcpus: 0,
+            memory_mb: 0,
+            disk_mb: 0,
+            execution_logs_mb: 0,
+            idempotency_mb: 256,
+            events_mb: 256,
+            posted_events_mb: 256,
+            connections: 5_000,
+            streams: 2_000,
+            accounts: BTreeMap::new(),
+        }
+    }
+}
+
+impl Quotas {
+    pub(super) fn check(&self) -> Result<()> {
+        let own = [
+            ("sandboxes", self.sandboxes),
+            ("vcpus", self.vcpus),
+            ("memory_mb", self.memory_mb),
+            ("disk_mb", self.disk_mb),
+            ("execution_logs_mb", self.execution_logs_mb),
+            ("idempotency_mb", self.idempotency_mb),
+            ("events_mb", self.events_mb),
+            ("posted_events_mb", self.posted_events_mb),
+            ("connections", self.connections),
+            ("streams", self.streams),
+        ];
+        own.iter().try_for_each(|(key, value)| within(&format!("quotas.{key}"), *value, 0, MOST))?;
+        let check_account = |(name, own): (&String, &AccountQuotas)| self.with(own).check_named(name);
+        self.accounts.iter().try_for_each(check_account)
+    }
+
+    fn check_named(&self, name: &str) -> Result<()> {
+        self.check().map_err(|error| error.context(format!("in quotas.accounts.\"{name}\"")))
+    }
+
+    /// Every account's quotas.
+    pub fn table(&self) -> QuotaTable {
+        let accounts = self.accounts.iter().map(|(name, own)| (name.clone(), self.with(own).quotas()));
+        QuotaTable { default: self.quotas(), accounts: accounts.collect() }
+    }
+
+    /// With what one account has instead.
+    fn with(&self, own: &AccountQuotas) -> Self {
+        Self {
+            sandboxes: own.sandboxes.unwrap_or(self.sandboxes),
+            vcpus: own.vcpus.unwrap_or(self.vcpus),
+            memory_mb: own.memory_mb.unwrap_or(self.memory_mb),
+            disk_mb: own.disk_mb.unwrap_or(self.disk_mb),
+            execution_logs_mb: own.execution_logs_mb.unwrap_or(self.execution_logs_mb),
+            idempotency_mb: own.idempotency_mb.unwrap_or(self.idempotency_mb),
+            events_mb: own.events_mb.unwrap_or(self.events_mb),
+            posted_events_mb: own.posted_events_mb.unwrap_or(self.posted_events_mb),
+            connections: own.connections.unwrap_or(self.connections),
+            streams: own.streams.unwrap_or(self.streams),
+            accounts: Default::default(),
+        }
+    }
+
+    fn quotas(&self) -> rules::Quotas {
+        let count = |value: u64| (value > 0).then_some(value);
+        let bytes = |megabytes: u64| count(megabytes.saturating_mul(1 << 20));
+        rules::Quotas {
+            sandboxes: count(self.sandboxes),
+            vcpus: count(self.vcpus),
+            memory_mb: count(self.memory_mb),
+            disk_mb: count(self.disk_mb),
+            execution_log_bytes: bytes(self.execution_logs_mb),
+            connections: count(self.connections),
+            streams: count(self.streams),
+            stored: StoredQuotas {
+                idempotency_bytes: bytes(self.idempotency_mb),
+                event_bytes: bytes(self.events_mb),
+                posted_event_bytes: bytes(self.posted_events_mb),
+            },
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What each key of the configuration is: a row for each, by table. `reference` prints them.
+
+/// One table of the file.
+pub struct Table {
+    /// Empty for the top level.
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Key, type, meaning.
+    pub rows: &'static [(&'static str, &'static str, &'static str)],
+    /// Keys that the operator chooses: placeholder, type, meaning.
+    pub free: Option<(&'static str, &'static str, &'static str)>,
+}
+
+pub const TABLES: [Table; 14] = [
+    Table {
+        name: "",
+        about: "Directories.",
+        rows: &[
+            (
+                "data_dir",
+                "path",
+                "Disks, images, records, certificate and local key. Must survive a reboot and be absolute.",
+            ),
+            (
+                "run_dir",
+                "path",
+                "Sockets and the state of running sandboxes. Must be absolute and on a file system that a reboot empties. If only `data_dir` is changed, the default is a separate directory beside the usual one.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "http",
+        about: "Where the service listens, and its certificate.",
+        rows: &[
+            (
+                "listen",
+                "address",
+                "Address and port of the service, such as `0.0.0.0:443` or `[::]:443`. Port 0 takes a free port.",
+            ),
+            (
+                "redirect_listen",
+                "address",
+                "Address that redirects plain HTTP to HTTPS. `\"\"` turns it off.",
+            ),
+            (
+                "tls",
+                "`\"self-signed\"`, `\"files\"` or `\"off\"`",
+                "`\"self-signed\"` generates a certificate at the first start. `\"files\"` reads yours from `tls_cert` and `tls_key`. `\"off\"` serves plain HTTP, without a redirect, for use behind a proxy on this host or one in `trusted_proxies`.",
+            ),
+            (
+                "tls_cert",
+                "path",
+                "PEM file with your certificate and the intermediate certificates. Read again when it changes.",
+            ),
+            ("tls_key", "path", "PEM file with its private key."),
+            ("tls_names", "list of names", "Names and addresses in the self-signed certificate."),
+            (
+                "trusted_proxies",
+                "list of networks",
+                "Addresses or networks, as `10.0.0.0/8`, of reverse proxies. The log takes the client's address from their `X-Forwarded-For`. Their `X-Forwarded-Proto` is the scheme of ports: redirects use it, and private ports accept the token cookie only from pages of that scheme, so the proxy has to set this header itself.",
+            ),
+            ("max_connections", "count, 1 to 1000000", "Open connections. Further ones are closed at once."),
+            (
+                "max_connections_per_address",
+                "count, 0 to 1000000",
+                "Connections open at once from one source address, before any key is checked; further ones are closed. `0`: a quarter of `max_connections`, at least 256. An IPv6 client counts by its /64. Loopback addresses count like all others; `trusted_proxies` do not count.",
+            ),
+            (
+                "max_handshakes_per_address",
+                "count, 1 to 1000000",
+                "TLS handshakes in progress at once from one source address. Further ones wait, at most `handshake_seconds`.",
+            ),
+            (
+                "handshake_seconds",
+                "seconds, 1 to 300",
+                "Time for a TLS handshake. A client that takes longer is disconnected.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "limits",
+        about: "Limits of one key and one sandbox. For the four limits per minute, `0` is unlimited.",
+        rows: &[
+            ("read_per_minute", "count, 0 to 1000000", "GET requests of a key in any 60 seconds."),
+            (
+                "write_per_minute",
+                "count, 0 to 1000000",
+                "All other requests of a key except execute, in any 60 seconds, including creates.",
+            ),
+            ("create_per_minute", "count, 0 to 1000000", "Creates of a key in any 60 seconds."),
+            ("execute_per_minute", "count, 0 to 1000000", "Commands in one sandbox in any 60 seconds."),
+            ("concurrent_executions", "count, 1 to 200", "Concurrent commands in a sandbox."),
+            ("execution_queue", "count, 0 to 10000", "Commands that wait for a slot; further ones get 429."),
+            (
+                "max_output_bytes",
+                "bytes, 1024 to 1073741824",
+                "Bytes kept of each stream of a buffered command; of longer output the first and the last half.",
+            ),
+            (
+                "buffered_output_bytes",
+                "bytes, 1048576 to 1099511627776",
+                "Memory for the outputs of commands, and other large responses, that clients have not read yet. A command whose output does not fit waits up to 10 s and is then killed, with 503; a quarter is kept for outputs up to 64 KiB. Streams do not count. Raised, if necessary, to four thirds of what one command with `max_output_bytes` on both streams needs.",
+            ),
+            (
+                "buffered_output_bytes_per_account",
+                "bytes, 1048576 to 1099511627776",
+                "The part of it that one account can occupy. Raised in the same way.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "capacity",
+        about: "What all sandboxes together may have. A create or resume that does not fit gets 503, which names the key. A running sandbox holds its vCPUs, memory and disk, a paused one only its disk. The defaults fit a hundred mostly idle sandboxes on a personal machine: CPU is time-shared, and the memory and disk that are really used are watched.",
+        rows: &[
+            ("cpu", "vCPUs", "CPUs to promise. `0`: those of the host."),
+            ("memory_mb", "MB", "Memory to promise. `0`: that of the host."),
+            (
+                "disk_mb",
+                "MB",
+                "Disk to promise, at most what the file system that holds `data_dir` has free plus what disks of sandboxes occupy, without the reserve. `0`: all of that. Images, records and logs are on the same file system and reduce it.",
+            ),
+            ("overcommit_cpu", "factor above 0", "How many times the CPUs are promised."),
+            (
+                "overcommit_memory",
+                "factor above 0",
+                "How many times the memory is promised. Whatever it says, all sandboxes together get at most 90 % of the host's memory.",
+            ),
+            (
+                "overcommit_disk",
+                "factor above 0",
+                "How many times the disk is promised. Above 1, sandboxes that fill their disks can use up the host's; the reserve then pauses them. With 1, each can fill its disk.",
+            ),
+            (
+                "reserve_disk_mb",
+                "MB",
+                "Below this much free space, sandboxes that write are paused with the reason `disk_pressure`, and creates, resumes and uploads get 503 until half as much again is free. Keeps the daemon's records writable. `0`: 5 % of the file system, at most 2048.",
+            ),
+            (
+                "reserve_memory_mb",
+                "MB",
+                "With less memory available on the host, creates get 503. `0`: 5 % of the memory, at most 2048.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "quotas",
+        about: "What one account may have. `0` is unlimited. Past a quota a request gets `429 QUOTA_EXCEEDED`; of records that the service keeps, the oldest are evicted instead.",
+        rows: &[
+            ("sandboxes", "count", "Sandboxes that are not terminated, paused ones included."),
+            ("vcpus", "vCPUs", "vCPUs of running sandboxes."),
+            ("memory_mb", "MB", "Memory of running sandboxes."),
+            ("disk_mb", "MB", "Disks of sandboxes that are not terminated."),
+            ("execution_logs_mb", "MB", "Logs of detached executions. Past it no further one starts."),
+            (
+                "idempotency_mb",
+                "MB",
+                "Responses kept under an `Idempotency-Key`, compressed. Past it the oldest are evicted: a repeat of such a request is carried out again.",
+            ),
+            ("events_mb", "MB", "Events of the service. Past it the oldest are evicted."),
+            ("posted_events_mb", "MB", "Events that clients posted. Past it the oldest are evicted."),
+            ("connections", "count", "Requests in flight, streams included."),
+            ("streams", "count", "Event streams, output streams and attached terminals."),
+            (
+                "accounts",
+                "tables",
+                "Quotas of single accounts, as `[quotas.accounts.\"NAME\"]` with any of the keys above.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "runtime",
+        about: "The isolation backend.",
+        rows: &[
+            (
+                "path",
+                "program",
+                "An OCI runtime, by name or path. `\"auto\"` takes the first of runc, crun and runsc that is installed.",
+            ),
+            (
+                "args",
+                "list of strings",
+                "Arguments before its subcommand, such as `--platform=systrap` for runsc.",
+            ),
+            (
+                "agent",
+                "path",
+                "The static program `sandbox-agent`. `\"auto\"`: in the directory of `sandboxd`.",
+            ),
+            (
+                "cgroup_parent",
+                "relative path",
+                "The parent cgroup of all sandboxes. If only `data_dir` is changed, the default is a separate cgroup.",
+            ),
+            (
+                "uid_base",
+                "id, 65536 to 4294836224",
+                "First host user id of sandboxes; each takes 65,536 ids. The ranges must not overlap those in `/etc/subuid`.",
+            ),
+            ("uid_slots", "count", "Number of such ranges, and so the maximum number of sandboxes."),
+            ("pids_max", "count, 16 to 4000000", "Processes and threads of one sandbox."),
+            (
+                "disk_read_mb_per_s",
+                "MB a second, 0 to 1000000",
+                "Limit of what one sandbox reads from its disk. `0`: none. See [operations.md](operations.md#disk-rates).",
+            ),
+            (
+                "disk_write_mb_per_s",
+                "MB a second, 0 to 1000000",
+                "Limit of what one sandbox writes to its disk. `0`: none.",
+            ),
+            (
+                "disk_iops",
+                "requests a second, 0 to 10000000",
+                "Limit of one sandbox's reads, and of its writes. `0`: none.",
+            ),
+            (
+                "lxcfs",
+                "`\"auto\"`, `\"off\"` or directory",
+                "Shows programs inside the memory and CPUs of the sandbox. `\"auto\"` uses the lxcfs of the host or starts one; a directory is where one is mounted.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "egress",
+        about: "The network of sandboxes; see [network.md](network.md). Private, link-local and metadata addresses, this host and other sandboxes are closed to every sandbox, whatever its policy.",
+        rows: &[
+            (
+                "network",
+                "`\"nftables\"` or `\"none\"`",
+                "`\"nftables\"` connects sandboxes with virtual links and nftables rules, and enforces their policies. `\"none\"` gives them only loopback, as gVisor always does.",
+            ),
+            (
+                "resolver",
+                "`\"system\"`, address, or list of addresses",
+                "DNS resolvers, such as `192.0.2.53` or `192.0.2.53:5353`. `\"system\"` uses those in `/etc/resolv.conf` of this host. With `default: deny` sandboxes reach only the resolver of the daemon; with `allow` also any public one.",
+            ),
+            (
+                "allow_private",
+                "list of networks",
+                "Private networks and addresses to open, such as `10.1.0.0/16` or `192.168.1.7`. An address of this host must be listed by itself. Policies of sandboxes still apply.",
+            ),
+            (
+                "closed",
+                "list of networks",
+                "Public networks and addresses to close, such as `203.0.113.0/24` or `203.0.113.7`: for example, the public address of this host behind a NAT, which it cannot detect. Takes precedence over `allow_private`.",
+            ),
+            (
+                "pool",
+                "`\"auto\"` or network",
+                "IPv4 network for sandbox addresses, with at least `runtime.uid_slots` + 3 addresses. It must not overlap another network of this host. `\"auto\"` chooses one in `10.64.0.0/10` and keeps it.",
+            ),
+            (
+                "rate_mbit",
+                "megabits a second, 0 to 100000; 0: unlimited",
+                "Limits what each sandbox sends and, separately, what it receives. Packets above the rate are dropped; bursts of a quarter of a second pass. A change takes effect at the next start, for running sandboxes too.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "ports",
+        about: "Exposed ports; see [ports.md](ports.md). Host names of ports are directly below the domain.",
+        rows: &[
+            (
+                "domain",
+                "domain",
+                "All names below it must resolve to this service, and the certificate must cover them, as the self-signed one does. Use a domain that serves nothing else.",
+            ),
+            (
+                "public_port",
+                "port",
+                "The port in URLs. `0`: that of `http.listen`, or 443 behind a proxy in `http.trusted_proxies`.",
+            ),
+            (
+                "max_connections",
+                "count, 1 to 1024",
+                "Concurrent requests and websockets through all ports of one sandbox. Further ones get 429. All sandboxes together have 4096.",
+            ),
+            (
+                "account_connections",
+                "count, 1 to 4096",
+                "The same for all ports of one account. Further ones get 429.",
+            ),
+            (
+                "idle_seconds",
+                "seconds, 1 to 86400",
+                "A request or websocket without traffic for this long is closed.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "retention",
+        about: "How long records are kept.",
+        rows: &[
+            (
+                "paused_days",
+                "days",
+                "A sandbox that stays paused this long is terminated. `0` keeps it forever.",
+            ),
+            (
+                "terminated_days",
+                "days",
+                "Records and events of terminated sandboxes are listed this long. `0` keeps them forever.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "prices",
+        about: "The price of running time. With a price above 0, each run of a sandbox ends with an event `cost.runtime`.",
+        rows: &[
+            ("cpu_hour", "price, 0 to 1000000", "One vCPU for an hour, rounded to billionths."),
+            (
+                "memory_gb_hour",
+                "price, 0 to 1000000",
+                "1024 MB of memory for an hour, rounded to billionths.",
+            ),
+            ("currency", "three capital letters", "Currency of the prices; events contain it."),
+        ],
+        free: None,
+    },
+    Table {
+        name: "metrics",
+        about: "Metrics for Prometheus.",
+        rows: &[(
+            "listen",
+            "address",
+            "Plain HTTP without authentication, at `/metrics`: use loopback or a private network. `\"\"` turns it off.",
+        )],
+        free: None,
+    },
+    Table {
+        name: "log",
+        about: "The log on standard error.",
+        rows: &[
+            ("format", "`\"text\"` or `\"json\"`", "Format of a line."),
+            (
+                "level",
+                "filter",
+                "`error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,engine=debug`. The environment variable `SANDBOXD_LOG` overrides it. Messages of the HTTP/2 library below `error` are dropped, unless the filter names `h2`. At `info` each request is a line, except successful reads, which are at `debug`.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "images",
+        about: "Sources of images by name; see [images.md](images.md). They can replace those of the default catalogue.",
+        rows: &[(
+            "allow_any",
+            "true or false",
+            "Lets a create name any image of a registry, such as `registry.example.com/team/mine:3`.",
+        )],
+        free: Some(("\"NAME\"", "list of sources", "Tried in order.")),
+    },
+    Table {
+        name: "pool",
+        about: "The warm pool: sandboxes provisioned ahead, by image, so that creates are fast. The table replaces the default one as a whole: `pool = {}` keeps none. Images that are missing on this host are skipped until they are pulled.",
+        rows: &[],
+        free: Some((
+            "\"NAME\"",
+            "count, 0 to 1000",
+            "Sandboxes of this image to keep ready, in the default size.",
+        )),
+    },
+];

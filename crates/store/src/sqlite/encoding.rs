@@ -1,0 +1,101 @@
+//! How the content of an idempotency record is stored: large ones compressed. A response whose output is escaped byte by byte takes
+//! six times the output; compressed it takes a fraction.
+
+use std::io::{Read, Write as _};
+
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+
+use super::trouble::{Outcome, Trouble};
+use crate::{Batch, MAX_ANSWER, Write};
+
+/// Smaller ones are stored as they are.
+const COMPRESSED_FROM: usize = 8 << 10;
+/// Larger ones are compressed on a thread that may block.
+pub(super) const BLOCKING_FROM: usize = 64 << 10;
+
+const PLAIN: i64 = 0;
+const DEFLATE: i64 = 1;
+
+/// A batch whose idempotency records are as they are stored.
+pub(super) struct Encoded {
+    pub(super) batch: Batch,
+    /// Whether all of its idempotency records are compressed, or none is.
+    pub(super) is_compressed: bool,
+}
+
+impl Encoded {
+    pub(super) fn encoding(&self) -> i64 {
+        if self.is_compressed { DEFLATE } else { PLAIN }
+    }
+}
+
+/// The size of the largest idempotency record.
+pub(super) fn largest(batch: &Batch) -> usize {
+    let size = |write: &Write| match write {
+        Write::Remember(record) => record.content.len(),
+        _ => 0,
+    };
+    batch.writes().iter().map(size).max().unwrap_or(0)
+}
+
+pub(super) fn encode(batch: Batch) -> Encoded {
+    if largest(&batch) < COMPRESSED_FROM {
+        return Encoded { batch, is_compressed: false };
+    }
+    let mut encoded = Batch::new();
+    for write in batch.into_writes() {
+        encoded = encoded.with(match write {
+            Write::Remember(mut record) => {
+                record.content = compress(&record.content);
+                Write::Remember(record)
+            }
+            write => write,
+        });
+    }
+    Encoded { batch: encoded, is_compressed: true }
+}
+
+fn compress(content: &[u8]) -> Vec<u8> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+    // Writing to memory does not fail.
+    let written = encoder.write_all(content);
+    debug_assert!(written.is_ok());
+    encoder.finish().unwrap_or_default()
+}
+
+pub(super) fn decode(content: Vec<u8>, encoding: i64) -> Outcome<Vec<u8>> {
+    match encoding {
+        PLAIN => Ok(content),
+        DEFLATE => {
+            let mut plain = Vec::new();
+            let most = MAX_ANSWER as u64 + 1;
+            let read = DeflateDecoder::new(content.as_slice()).take(most).read_to_end(&mut plain);
+            read.map_err(|error| Trouble::content("a kept response", error))?;
+            Ok(plain)
+        }
+        other => Err(Trouble::Content(format!("a kept response has the unknown encoding {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_comes_back_and_escaped_output_shrinks() {
+        for content in [Vec::new(), b"{}".to_vec(), b"\\u0001".repeat(1 << 20), (0..=255).collect()] {
+            let compressed = compress(&content);
+            assert!(compressed.len() < content.len() / 100 + 300);
+            assert_eq!(decode(compressed, DEFLATE).unwrap(), content);
+            assert_eq!(decode(content.clone(), PLAIN).unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn damaged_content_is_an_error() {
+        assert!(decode(vec![0xff; 100], DEFLATE).is_err());
+        assert!(decode(Vec::new(), 7).is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! Byte quotas of accounts: past one, the oldest records are evicted in the commit of those that came.
+//!
+//! The schema's triggers count the bytes. An eviction goes a little below the quota, so that an account that stays at it does not
+//! pay for one at each write.
+
+use rules::StoredQuotas;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows;
+use super::trouble::Outcome;
+use crate::StoredBytes;
+use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
+
+/// Rows that one statement looks at, and how many statements one commit runs. The rest goes with the next commit.
+const PART: i64 = 200;
+const PARTS: u32 = 20;
+/// The part of a quota that an eviction frees beyond what it must.
+const SLACK_DIVISOR: u64 = 64;
+
+const IDEMPOTENCY: &str = "idempotency";
+const EVENTS: &str = "events";
+
+/// Evicts idempotency records of an account, but never the one that was just written.
+pub(super) fn keep_idempotency(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
+    let Some(most) = quotas.idempotency_bytes else { return Ok(()) };
+    // The order of rows breaks ties, as they are numbered in the order of their writes.
+    let oldest = "SELECT row, 512 + length(content) FROM remembered INDEXED BY remembered_of_an_account
+                  WHERE account = ?1 AND row <> (SELECT max(row) FROM remembered)
+                  ORDER BY created_at, row LIMIT ?2";
+    evict(connection, account, most, IDEMPOTENCY, oldest, "DELETE FROM remembered WHERE row = ?1")
+}
+
+/// Evicts events of the service.
+pub(super) fn keep_events(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
+    let Some(most) = quotas.event_bytes else { return Ok(()) };
+    if bytes(connection, account, EVENTS)? <= most {
+        return Ok(());
+    }
+    let walks: Vec<String> = api::EventKind::ALL
+        .iter()
+        .map(|kind| kind.as_str())
+        .filter(|kind| !POSTED_KINDS.contains(kind))
+        .map(|kind| {
+            format!(
+                "SELECT sequence FROM (SELECT sequence FROM events INDEXED BY events_of_a_kind
+                     WHERE account = ?1 AND kind = '{kind}' ORDER BY sequence LIMIT ?2)"
+            )
+        })
+        .collect();
+    let oldest = format!(
+        "SELECT sequence, {POSTED_ROW_BYTES} + length(CAST(data AS BLOB)) FROM events
+         WHERE sequence IN ({} ORDER BY sequence LIMIT ?2) ORDER BY sequence",
+        walks.join(" UNION ALL ")
+    );
+    evict(connection, account, most, EVENTS, &oldest, "DELETE FROM events WHERE sequence = ?1")
+}
+
+fn evict(
+    connection: &Connection,
+    account: &str,
+    most: u64,
+    kind: &str,
+    oldest: &str,
+    delete: &str,
+) -> Outcome<()> {
+    let used = bytes(connection, account, kind)?;
+    if used <= most {
+        return Ok(());
+    }
+    let mut over = used - (most - most / SLACK_DIVISOR);
+    for _ in 0..PARTS {
+        let mut oldest = connection.prepare_cached(oldest)?;
+        let found = oldest.query_map(params![account, PART], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found: Vec<(i64, i64)> = found.collect::<Result<_, _>>()?;
+        let mut delete = connection.prepare_cached(delete)?;
+        for (row, bytes) in &found {
+            delete.execute([row])?;
+            over = over.saturating_sub(rows::unsigned(*bytes)?);
+            if over == 0 {
+                return Ok(());
+            }
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn bytes(connection: &Connection, account: &str, kind: &str) -> Outcome<u64> {
+    let mut statement =
+        connection.prepare_cached("SELECT bytes FROM stored_bytes WHERE account = ?1 AND kind = ?2")?;
+    let bytes: Option<i64> = statement.query_row([account, kind], |row| row.get(0)).optional()?;
+    rows::unsigned(bytes.unwrap_or(0))
+}
+
+pub(super) fn stored_bytes(connection: &mut Connection, account: &str) -> Outcome<StoredBytes> {
+    let mut posted = connection.prepare_cached("SELECT bytes FROM posted_events WHERE account = ?1")?;
+    let posted: Option<i64> = posted.query_row([account], |row| row.get(0)).optional()?;
+    Ok(StoredBytes {
+        idempotency: bytes(connection, account, IDEMPOTENCY)?,
+        events: bytes(connection, account, EVENTS)?,
+        posted_events: rows::unsigned(posted.unwrap_or(0))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_leaves_out_what_clients_post() {
+        let schema = include_str!("../../migrations/0007_stored_bytes_per_account.sql");
+        let kinds = POSTED_KINDS.map(|kind| format!("'{kind}'")).join(", ");
+        assert_eq!(schema.matches(&format!("kind NOT IN ({kinds})")).count(), 3);
+    }
+}
