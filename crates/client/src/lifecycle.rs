@@ -12,7 +12,7 @@ use crate::Error;
 ///
 /// ```
 /// use sandboxd_client::{LifecycleEvent, Paused};
-/// fn name<E: LifecycleEvent>(_: &E) -> &'static str { H::NAME }
+/// fn name<E: LifecycleEvent>(_: &E) -> &'static str { E::NAME }
 /// assert_eq!(name(&Paused { runtime_duration_ms: 1 }), "paused");
 /// ```
 pub trait LifecycleEvent: Any + Send + Sync + sealed::Sealed {
