@@ -257,7 +257,7 @@ impl Actor {
             ActorRequest::Resume { reply } => {
                 let result = self.resume().await;
                 if let Err(error) = &result {
-                    self.context.counters.refusal(error);
+                    error.count_refusal(&self.context.counters);
                 }
                 let _ = reply.send(result);
             }

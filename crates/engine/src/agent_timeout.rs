@@ -9,6 +9,12 @@ use tokio::sync::watch;
 
 use crate::status::Status;
 
+/// How long the agent may take to connect to a port inside.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the agent may take to start a command, and to report the end of one that it killed.
+pub const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long the agent may take.
 pub struct AgentTimeout {
     time: Duration,

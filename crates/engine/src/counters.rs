@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::EngineError;
-
 /// Declares each counter once, for counting and for reading.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -130,18 +128,6 @@ impl Drop for GaugeGuard {
 }
 
 impl Counters {
-    /// Counts a refused create, resume or command.
-    pub fn refusal(&self, error: &EngineError) {
-        match error {
-            EngineError::NoCapacity(_) => self.refused_capacity.add(1),
-            EngineError::NoSlot(_) => self.refused_slots.add(1),
-            EngineError::Shortage(_) => self.refused_shortage.add(1),
-            EngineError::Quota(_) => self.refused_quota.add(1),
-            EngineError::TooManyExecutions(_) => self.refused_executions.add(1),
-            _ => {}
-        }
-    }
-
     pub fn terminated(&self, reason: &str) {
         match reason {
             "timeout" => self.terminated_timeout.add(1),

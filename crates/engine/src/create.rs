@@ -20,7 +20,8 @@ use crate::actor::{self, ActorInit};
 use crate::error::EngineError;
 use crate::host::{SETUP_TIMEOUT, guest_of_spec};
 use crate::link::LinkError;
-use crate::provision::{ProvisionedSandbox, new_sandbox_id};
+use crate::provision::new_sandbox_id;
+use crate::provisioned_sandbox::ProvisionedSandbox;
 use crate::services::Services;
 use crate::settings::Template;
 use crate::status::Status;
@@ -230,7 +231,7 @@ async fn record_failure(services: &Services, account: String, error: &EngineErro
             | EngineError::Store(StoreError::AlreadyRemembered { .. })
     );
     if is_refusal {
-        services.counters.refusal(error);
+        error.count_refusal(&services.counters);
         return;
     }
     services.counters.create_failed.add(1);

@@ -9,12 +9,10 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::agent_timeout::AGENT_TIMEOUT;
 use crate::clock::{Clock, millis};
 use crate::link::{Command, Killer};
 use crate::status::Status;
-
-/// How long the agent may take to start a command, and to report the end of one that it killed.
-pub const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Deadline {
     /// When the command was killed.

@@ -5,7 +5,7 @@
 //! daemon's log writer continues.
 //!
 //! A sandbox's actor knows only [`SandboxExecutions`]: it publishes the link to the agent there, and takes the end events from
-//! there when the sandbox is terminated. The operations for clients are methods of `SandboxHandle` (`operations`).
+//! there when the sandbox is terminated. The operations for clients are methods of `SandboxHandle` (`sandbox`).
 
 mod attachment;
 mod events;
@@ -13,14 +13,15 @@ mod execution;
 mod initial_stdin;
 mod log;
 mod log_writer;
-mod operations;
 mod reader;
 mod record;
 mod registry;
 mod start;
-mod status;
 
+pub use crate::detached_status::{
+    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, new_execution_id,
+};
 pub use attachment::{Attachment, Input};
+pub use execution::DetachedExecution;
 pub use reader::{OutputEvent, OutputReader};
 pub use registry::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
-pub use status::{DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, new_execution_id};

@@ -1,41 +1,24 @@
 //! The engine's public entry point: opens the engine, creates sandboxes, and finds them.
 
+mod ports;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{SandboxConfig, SandboxId, SandboxState};
-use driver::Driver;
-use net::Network;
 use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, Usage};
-use store::Store;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::clock::Clock;
 use crate::create::{self, PendingIdempotencyRecord};
 use crate::error::EngineError;
 use crate::mailbox::ActorRequest;
 use crate::metrics::{self, MetricsSnapshot};
 use crate::recover::{Recovered, recover};
 use crate::sandbox::SandboxHandle;
-use crate::services::Services;
-use crate::settings::{EngineSettings, FindImage, Template};
+use crate::services::{Parts, Services};
+use crate::settings::{EngineSettings, Template};
 use crate::status::Status;
 use crate::warm_pool::PoolState;
 use crate::{network_refusals, pressure, purge};
-
-/// How long the agent may take to connect to a port inside.
-pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What an engine is made of.
-pub struct Parts {
-    pub driver: Arc<dyn Driver>,
-    pub store: Arc<dyn Store>,
-    pub network: Arc<dyn Network>,
-    /// Connections and lookups that the network refused; `None` if the network does not report them.
-    pub refusals: Option<mpsc::Receiver<net::Refusal>>,
-    pub find_image: FindImage,
-    pub clock: Clock,
-}
 
 /// All sandboxes of this host. Clones refer to the same engine.
 #[derive(Clone)]

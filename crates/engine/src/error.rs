@@ -7,8 +7,9 @@ use guest_proto::{FileErrorKind, RefusalKind};
 use rules::TimeMs;
 use store::StoreError;
 
-use crate::detached::{ExecutionId, ExecutionState};
-use crate::link::LinkError;
+use crate::counters::Counters;
+use crate::detached_status::{ExecutionId, ExecutionState};
+use crate::link_error::LinkError;
 
 /// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.
 pub type Source = Box<dyn Error + Send + Sync>;
@@ -86,6 +87,18 @@ pub struct FileError {
 }
 
 impl EngineError {
+    /// Counts a refused create, resume or command.
+    pub(crate) fn count_refusal(&self, counters: &Counters) {
+        match self {
+            Self::NoCapacity(_) => counters.refused_capacity.add(1),
+            Self::NoSlot(_) => counters.refused_slots.add(1),
+            Self::Shortage(_) => counters.refused_shortage.add(1),
+            Self::Quota(_) => counters.refused_quota.add(1),
+            Self::TooManyExecutions(_) => counters.refused_executions.add(1),
+            _ => {}
+        }
+    }
+
     /// The agent failed.
     pub fn agent(source: impl Into<Source>) -> Self {
         Self::Agent(source.into())

@@ -14,9 +14,9 @@ use rules::{AutoResume, CappedOutput, Ended, Operation, Outcome};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::agent_timeout::AgentTimeout;
+use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
 use crate::clock::millis;
-use crate::deadline::{AGENT_TIMEOUT, Deadline};
+use crate::deadline::Deadline;
 use crate::error::EngineError;
 use crate::events::ExecEvents;
 use crate::journal::Journal;

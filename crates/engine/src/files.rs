@@ -9,8 +9,8 @@ use api::SandboxState;
 use bytes::Bytes;
 use guest_proto::{FileErrorKind, FileKind, FileReply, FileRequest, FileStat, ProtoError, Tally};
 
+use crate::agent_timeout::AGENT_TIMEOUT;
 use crate::agent_timeout::AgentTimeout;
-use crate::deadline::AGENT_TIMEOUT;
 use crate::error::{EngineError, FileError};
 use crate::link::{ChannelRead, FileChannel, LinkError};
 use crate::mailbox::{ActorHandle, ActorRequest, Admission};

@@ -11,6 +11,7 @@ mod counters;
 mod create;
 mod deadline;
 mod detached;
+mod detached_status;
 mod engine;
 mod error;
 mod events;
@@ -21,12 +22,14 @@ mod host_watch;
 mod journal;
 mod ledger;
 mod link;
+mod link_error;
 mod mailbox;
 mod metrics;
 mod network_refusals;
 mod ports;
 mod pressure;
 mod provision;
+mod provisioned_sandbox;
 mod purge;
 mod recover;
 mod registry;
@@ -37,6 +40,7 @@ mod status;
 mod tasks;
 mod timer;
 mod warm_pool;
+mod warm_pool_refill;
 
 pub use clock::Clock;
 pub use counters::Counts;
@@ -45,7 +49,7 @@ pub use detached::{
     Attachment, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Input, OutputEvent,
     OutputReader,
 };
-pub use engine::{Engine, Parts};
+pub use engine::Engine;
 pub use error::{EngineError, FileError, Source};
 pub use execution::{Execution, ExecutionEvent, Finished};
 pub use files::{DirectoryPage, FileInfo, FileOp, FileOperation, FileRange, FileResponse};
@@ -57,6 +61,7 @@ pub use metrics::MetricsSnapshot;
 pub use ports::Exposure;
 pub use recover::Recovered;
 pub use sandbox::SandboxHandle;
+pub use services::Parts;
 pub use settings::{DetachedSettings, EngineSettings, FindImage, PoolTarget, Template};
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};
 pub use warm_pool::PoolState;

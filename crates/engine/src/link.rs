@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use driver::ByteStream;
 use guest_proto::{
-    ExecSpec, FILES_SINCE, FileRequest, KEPT_SINCE, MIN_VERSION, ProtoError, RefusalKind, StdinMode, ToGuest,
-    ToHost, VERSION,
+    ExecSpec, FILES_SINCE, FileRequest, KEPT_SINCE, MIN_VERSION, StdinMode, ToGuest, ToHost, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::agent_timeout::AgentTimeout;
+pub use crate::link_error::LinkError;
 pub use command::{Command, CommandEvent, Killer, Stdin};
 pub use detached_command::{DetachedCommand, DetachedInput};
 pub use file_channel::{ChannelRead, FileChannel};
@@ -41,25 +41,6 @@ const BACKPRESSURE_BYTES: usize = 1024 * 1024;
 const FILE_WINDOW: u32 = 1024 * 1024;
 /// The link ends if more bytes than this are queued: the agent has stopped reading. The windows of all file operations fit.
 const MAX_UNSENT: usize = 16 * 1024 * 1024;
-
-/// Why an operation on the link failed.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    #[error("the link to the agent broke: {0}")]
-    Io(#[from] std::io::Error),
-    #[error("the agent broke the protocol: {0}")]
-    Protocol(#[from] ProtoError),
-    #[error("the agent sent {got} instead of {wanted}")]
-    Unexpected { wanted: &'static str, got: &'static str },
-    #[error("the agent closed the link")]
-    Closed,
-    #[error("the agent is too old for this operation")]
-    TooOld,
-    #[error("the agent did not answer within {} ms", .0.as_millis())]
-    Silent(Duration),
-    #[error("the agent refused ({kind:?}): {message}")]
-    Refused { kind: RefusalKind, message: String },
-}
 
 /// A handle to the link. Clones share one link, which ends when the last of them is dropped.
 #[derive(Clone)]

@@ -1,19 +1,10 @@
-//! Connections to exposed ports from outside.
-//!
-//! Exposed ports are part of a sandbox's record, which only its actor changes. The port relay reads the published record,
-//! which needs no request to the actor, and asks for admission once per connection.
+//! Exposed ports as the published record of a sandbox has them. Only the sandbox's actor changes them.
 
 use std::sync::Arc;
 
-use api::SandboxId;
-use rules::{AutoResume, Operation, PortRefusal};
 use store::{ExposedPort, SandboxRecord};
 use tokio::sync::watch;
 
-use crate::engine::{DIAL_TIMEOUT, Engine};
-use crate::error::EngineError;
-use crate::link::Tunnel;
-use crate::mailbox::{ActorRequest, Permit};
 use crate::status::Status;
 
 /// An exposed port, with a signal for its end.
@@ -21,7 +12,7 @@ use crate::status::Status;
 pub struct Exposure {
     pub port: ExposedPort,
     pub record: Arc<SandboxRecord>,
-    status: watch::Receiver<Status>,
+    pub(crate) status: watch::Receiver<Status>,
 }
 
 impl Exposure {
@@ -39,33 +30,4 @@ impl Exposure {
 
 pub fn find_port(record: &SandboxRecord, number: u16) -> Option<&ExposedPort> {
     record.ports.iter().find(|port| port.port == number)
-}
-
-impl Engine {
-    /// The exposure of a port of a sandbox of any account, from the published record.
-    pub fn exposure(&self, id: &SandboxId, port: u16) -> Result<Exposure, EngineError> {
-        let Some(actor) = self.services.registry.find(id) else {
-            // A stopping engine has emptied its registry although the sandboxes keep running.
-            let is_stopping = self.services.tasks.is_stopping();
-            return Err(if is_stopping {
-                EngineError::Stopping
-            } else {
-                PortRefusal::NotExposed { port }.into()
-            });
-        };
-        let record = Arc::clone(&actor.status.borrow().record);
-        match find_port(&record, port).cloned() {
-            Some(port) => Ok(Exposure { port, record, status: actor.status }),
-            None => Err(PortRefusal::NotExposed { port }.into()),
-        }
-    }
-
-    /// Connects to an exposed port. The sandbox is not paused for idleness while the permit exists.
-    pub async fn connect_port(&self, exposure: &Exposure) -> Result<(Tunnel, Permit), EngineError> {
-        let (record, port) = (&exposure.record, &exposure.port);
-        let operation = Operation::Ports { auto_resume: AutoResume::from(port.auto_resume) };
-        let actor = self.sandbox(&record.account, &record.id).actor().await?;
-        let admission = actor.request(|reply| ActorRequest::Enter { operation, reply }).await?;
-        Ok((admission.agent.dial(port.port, DIAL_TIMEOUT).await?, admission.permit))
-    }
 }

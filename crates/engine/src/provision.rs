@@ -14,23 +14,13 @@ use rand::Rng;
 use crate::error::EngineError;
 use crate::host::{Host, guest_of_spec};
 use crate::ledger::{Ledger, Reservation, SlotLease};
-use crate::link::Agent;
+use crate::provisioned_sandbox::ProvisionedSandbox;
 use crate::settings::Template;
 use crate::tasks::Tasks;
 use crate::warm_pool::WarmPool;
 
 /// How long a create waits for a sandbox that is being provisioned for the warm pool, in order to evict it.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A running sandbox without an owner.
-pub struct ProvisionedSandbox {
-    pub spec: SandboxSpec,
-    pub resources: Resources,
-    pub template: Template,
-    pub agent: Agent,
-    pub reservation: Reservation,
-    pub slot: SlotLease,
-}
 
 /// Capacity, a range of user ids, and an id for a sandbox.
 struct ReservedSandbox {

@@ -1,4 +1,6 @@
-//! Operations on one sandbox on behalf of one account.
+//! Operations on one sandbox on behalf of one account. Those on its detached executions are in `detached`.
+
+mod detached;
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use serde_json::Value;
 use store::{ExposedPort, NewEvent};
 
 use crate::actor::ON_REQUEST;
-use crate::engine::DIAL_TIMEOUT;
+use crate::agent_timeout::DIAL_TIMEOUT;
 use crate::error::EngineError;
 use crate::execution::{self, Execution};
 use crate::files::{self, FileOp, FileOperation};
@@ -67,7 +69,7 @@ impl<'a> SandboxHandle<'a> {
         let actor = self.actor().await?;
         if op.writes() {
             let checked = self.services.ledger.check_disk().map_err(EngineError::from);
-            checked.inspect_err(|error| self.services.counters.refusal(error))?;
+            checked.inspect_err(|error| error.count_refusal(&self.services.counters))?;
         }
         let started = files::start(&actor, auto_resume, op).await;
         self.explain_not_found(started).await

@@ -3,10 +3,15 @@
 
 use std::sync::Arc;
 
+use driver::Driver;
+use net::Network;
+use store::Store;
+use tokio::sync::mpsc;
+
 use crate::actor::{ActorContext, ActorLimits};
+use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::detached::ExecutionRegistry;
-use crate::engine::Parts;
 use crate::host::Host;
 use crate::host_watch::HostWatch;
 use crate::journal::Journal;
@@ -17,7 +22,18 @@ use crate::settings::{EngineSettings, FindImage};
 use crate::tasks::Tasks;
 use crate::timer::Timer;
 use crate::warm_pool::WarmPool;
-use crate::warm_pool::refill::Refill;
+use crate::warm_pool_refill::Refill;
+
+/// What an engine is made of.
+pub struct Parts {
+    pub driver: Arc<dyn Driver>,
+    pub store: Arc<dyn Store>,
+    pub network: Arc<dyn Network>,
+    /// Connections and lookups that the network refused; `None` if the network does not report them.
+    pub refusals: Option<mpsc::Receiver<net::Refusal>>,
+    pub find_image: FindImage,
+    pub clock: Clock,
+}
 
 pub struct Services {
     pub host: Arc<Host>,

@@ -1,7 +1,5 @@
 //! The warm pool: provisioned sandboxes without an owner, by image. `refill` provisions them; a create takes one that matches.
 
-pub mod refill;
-
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::provision::ProvisionedSandbox;
+use crate::provisioned_sandbox::ProvisionedSandbox;
 use crate::settings::{PoolTarget, Template};
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -75,7 +73,7 @@ impl WarmPool {
     }
 
     /// An image whose pool is below its target, with the size of the missing sandbox. Counts the sandbox as being provisioned.
-    fn next_to_provision(&self) -> Option<(String, PoolTarget)> {
+    pub fn next_to_provision(&self) -> Option<(String, PoolTarget)> {
         let mut images = self.lock();
         let now = Instant::now();
         let (image, pool) = images.iter_mut().find(|(_, pool)| {
@@ -87,7 +85,7 @@ impl WarmPool {
     }
 
     /// Adds a sandbox from [`Self::next_to_provision`]; `None` if it could not be provisioned.
-    fn deliver(&self, image: &str, sandbox: Option<ProvisionedSandbox>) {
+    pub fn deliver(&self, image: &str, sandbox: Option<ProvisionedSandbox>) {
         if let Some(pool) = self.lock().get_mut(image) {
             pool.provisioning = pool.provisioning.saturating_sub(1);
             if sandbox.is_some() {
@@ -159,7 +157,7 @@ impl WarmPool {
         self.wanted.notify_one();
     }
 
-    async fn refill_requested(&self) {
+    pub async fn refill_requested(&self) {
         self.wanted.notified().await;
     }
 }

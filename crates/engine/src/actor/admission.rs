@@ -131,7 +131,7 @@ impl Actor {
                 return;
             }
             Err(error) => {
-                self.context.counters.refusal(&error);
+                error.count_refusal(&self.context.counters);
                 Err(error)
             }
         };
@@ -225,7 +225,7 @@ impl Actor {
                     return;
                 }
                 Err(error) => {
-                    self.context.counters.refusal(&error);
+                    error.count_refusal(&self.context.counters);
                     let _ = reply.send(Err(error));
                 }
             }

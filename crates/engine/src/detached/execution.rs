@@ -10,7 +10,7 @@ use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 
 use super::log::{Log, LogState, Segment};
 use super::record::{End, Record};
-use crate::detached::status::{ExecutionState, ExecutionStatus};
+use crate::detached_status::{ExecutionState, ExecutionStatus};
 use crate::error::EngineError;
 use crate::link::DetachedInput;
 use guest_proto::TerminalSize;
@@ -136,7 +136,7 @@ fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detached::status::new_execution_id;
+    use crate::detached_status::new_execution_id;
 
     #[test]
     fn stdin_is_locked_until_the_log_writer_releases_it() {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::detached::execution::{DetachedExecution, Progress};
 use crate::detached::log::cursor::{Cursor, LogPiece};
-use crate::detached::status::ExecutionStatus;
+use crate::detached_status::ExecutionStatus;
 use crate::error::EngineError;
 
 /// An item of the output.

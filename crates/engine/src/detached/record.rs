@@ -9,7 +9,7 @@ use api::RunId;
 use guest_proto::TerminalSize;
 use serde::{Deserialize, Serialize};
 
-use crate::detached::status::ExecutionId;
+use crate::detached_status::ExecutionId;
 
 /// The immutable description of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,16 +20,13 @@ use tokio::sync::{MutexGuard as AsyncMutexGuard, watch};
 use super::events;
 use super::execution::{DetachedExecution, WriterInbox};
 use super::log::Log;
-use super::log_writer::LogWriter;
 use super::record::Record;
-use super::status::{ExecutionId, ExecutionStatus};
+use crate::detached_status::{ExecutionId, ExecutionStatus};
 use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::link::Agent;
-use crate::mailbox::{Permit, WorkKind};
 use crate::registry::SandboxRegistry;
 use crate::settings::DetachedSettings;
-use crate::status::Status;
 use crate::tasks::Tasks;
 
 /// Whether the agent of a sandbox can be reached.
@@ -80,10 +77,10 @@ pub struct SandboxExecutions {
     recovered: Mutex<Vec<RecoveredExecution>>,
 }
 
-struct RecoveredExecution {
-    execution: Arc<DetachedExecution>,
-    log: Log,
-    inbox: WriterInbox,
+pub(super) struct RecoveredExecution {
+    pub execution: Arc<DetachedExecution>,
+    pub log: Log,
+    pub inbox: WriterInbox,
 }
 
 impl ExecutionRegistry {
@@ -155,21 +152,6 @@ impl SandboxExecutions {
         });
     }
 
-    /// Starts the log writers of executions that an earlier daemon left unfinished. Running ones get a permit each.
-    pub fn adopt_recovered(
-        self: &Arc<Self>,
-        status: &watch::Sender<Status>,
-        mut permit: impl FnMut(WorkKind) -> Permit,
-    ) {
-        let recovered = std::mem::take(&mut *self.recovered.lock().unwrap_or_else(PoisonError::into_inner));
-        for RecoveredExecution { execution, log, inbox } in recovered {
-            let work = WorkKind::of_detached(execution.record.terminal.is_some());
-            let permit = execution.is_running().then(|| permit(work));
-            let writer = LogWriter::new(Arc::clone(self), execution, log, inbox, status.subscribe(), permit);
-            self.context.tasks.spawn(writer.run(None));
-        }
-    }
-
     /// The agent's operation numbers of the running executions.
     pub fn running_ops(&self) -> Vec<u64> {
         let list = self.list();
@@ -238,6 +220,10 @@ impl SandboxExecutions {
         matches!(*self.agent.borrow(), AgentAvailability::SandboxTerminated)
     }
 
+    pub(super) fn take_recovered(&self) -> Vec<RecoveredExecution> {
+        std::mem::take(&mut *self.recovered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(super) async fn lock_start(&self) -> AsyncMutexGuard<'_, ()> {
         self.starting.lock().await
     }
@@ -246,12 +232,12 @@ impl SandboxExecutions {
         self.list().insert(execution.record.id.clone(), Arc::clone(execution));
     }
 
-    pub(super) fn find(&self, id: &ExecutionId) -> Result<Arc<DetachedExecution>, EngineError> {
+    pub fn find(&self, id: &ExecutionId) -> Result<Arc<DetachedExecution>, EngineError> {
         self.list().get(id).cloned().ok_or_else(|| EngineError::NoSuchExecution { id: id.clone() })
     }
 
     /// All executions, newest first.
-    pub(super) fn statuses(&self) -> Vec<ExecutionStatus> {
+    pub fn statuses(&self) -> Vec<ExecutionStatus> {
         let mut statuses: Vec<_> = self.list().values().map(|execution| execution.status()).collect();
         statuses.sort_by(|a, b| (b.started_at, &b.id).cmp(&(a.started_at, &a.id)));
         statuses

@@ -1,4 +1,4 @@
-//! Starts an execution: admission, record on disk, start by the agent, registration. If the caller stops waiting, the start completes.
+//! Starts executions and their log writers: admission, record on disk, start by the agent, registration. If the caller stops waiting, the start completes.
 //!
 //! A failure before the agent is asked leaves nothing. A command that the agent refuses to start becomes an execution that ended at
 //! once. If it is unknown whether the command started, it is killed inside, and its record is removed.
@@ -20,14 +20,13 @@ use super::log::Log;
 use super::log::entry::Entry;
 use super::log_writer::LogWriter;
 use super::record::{End, Record};
-use super::registry::{ExecutionRegistry, SandboxExecutions, remove_tree};
-use super::status::{DetachedRequest, ExecutionStatus, new_execution_id};
-use crate::agent_timeout::AgentTimeout;
-use crate::deadline::AGENT_TIMEOUT;
+use super::registry::{ExecutionRegistry, RecoveredExecution, SandboxExecutions, remove_tree};
+use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
+use crate::detached_status::{DetachedRequest, ExecutionStatus, new_execution_id};
 use crate::error::EngineError;
 use crate::execution::is_start_failure;
 use crate::link::{DetachedCommand, LinkError};
-use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit};
+use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, WorkKind};
 use crate::status::Status;
 
 /// How long an execution may wait for a slot, if the operator allows a queue.
@@ -43,7 +42,7 @@ struct NewExecution {
 
 impl ExecutionRegistry {
     /// Waits for admission and starts the command.
-    pub(super) async fn start(
+    pub async fn start(
         &self,
         actor: ActorHandle,
         request: DetachedRequest,
@@ -104,6 +103,20 @@ impl ExecutionRegistry {
 }
 
 impl SandboxExecutions {
+    /// Starts the log writers of executions that an earlier daemon left unfinished. Running ones get a permit each.
+    pub fn adopt_recovered(
+        self: &Arc<Self>,
+        status: &watch::Sender<Status>,
+        mut permit: impl FnMut(WorkKind) -> Permit,
+    ) {
+        for RecoveredExecution { execution, log, inbox } in self.take_recovered() {
+            let work = WorkKind::of_detached(execution.record.terminal.is_some());
+            let permit = execution.is_running().then(|| permit(work));
+            let writer = LogWriter::new(Arc::clone(self), execution, log, inbox, status.subscribe(), permit);
+            self.context.tasks.spawn(writer.run(None));
+        }
+    }
+
     /// Registers an execution and starts its log writer.
     fn register(
         self: &Arc<Self>,

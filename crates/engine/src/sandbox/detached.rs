@@ -5,11 +5,11 @@ use std::sync::Arc;
 use guest_proto::TerminalSize;
 use rules::{AutoResume, Operation, OutputPosition};
 
-use super::execution::DetachedExecution;
-use super::status::{DetachedRequest, ExecutionId, ExecutionStatus};
-use super::{Attachment, Input, OutputReader};
+use super::SandboxHandle;
+use crate::detached::{
+    Attachment, DetachedExecution, DetachedRequest, ExecutionId, ExecutionStatus, Input, OutputReader,
+};
 use crate::error::EngineError;
-use crate::sandbox::SandboxHandle;
 
 impl SandboxHandle<'_> {
     /// Starts a command that outlives this request. It is recorded when this returns. If the caller stops waiting, the start
@@ -29,7 +29,7 @@ impl SandboxHandle<'_> {
         if quotas.execution_log_bytes.is_some() {
             let used = self.services.detached.account_bytes(&self.services.registry, self.account);
             let checked = quotas.may_log(used).map_err(EngineError::from);
-            checked.inspect_err(|error| self.services.counters.refusal(error))?;
+            checked.inspect_err(|error| error.count_refusal(&self.services.counters))?;
         }
         Ok(())
     }

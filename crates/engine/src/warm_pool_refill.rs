@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::counters::Counters;
 use crate::error::EngineError;
-use crate::provision::{ProvisionedSandbox, Provisioner};
+use crate::provision::Provisioner;
+use crate::provisioned_sandbox::ProvisionedSandbox;
 use crate::settings::{FindImage, PoolTarget};
 use crate::tasks::Tasks;
 use crate::warm_pool::WarmPool;

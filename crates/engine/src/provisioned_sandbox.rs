@@ -1,0 +1,18 @@
+//! A sandbox that was provisioned ahead of its create: what the warm pool holds and a create claims.
+
+use api::Resources;
+use driver::SandboxSpec;
+
+use crate::ledger::{Reservation, SlotLease};
+use crate::link::Agent;
+use crate::settings::Template;
+
+/// A running sandbox without an owner.
+pub struct ProvisionedSandbox {
+    pub spec: SandboxSpec,
+    pub resources: Resources,
+    pub template: Template,
+    pub agent: Agent,
+    pub reservation: Reservation,
+    pub slot: SlotLease,
+}
