@@ -18,6 +18,7 @@ mod sandbox;
 mod schema;
 mod signals;
 mod time;
+mod usage;
 mod views;
 
 pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
@@ -47,6 +48,7 @@ pub use sandbox::{
 };
 pub use signals::SIGNALS;
 pub use time::{BadTimestamp, Timestamp};
+pub use usage::{QuotaView, UsageView};
 pub use views::{
     NetworkUsage, NetworkView, Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView,
     TerminateResult, Times,

@@ -62,6 +62,8 @@ pub enum Verb {
     Ls(LsArguments),
     /// List images, with the progress of pulls
     Images,
+    /// Show what the account uses of its quotas
+    Usage,
     /// Print all details of sandboxes as JSON
     Inspect(Ids),
     /// List the processes in a sandbox

@@ -32,6 +32,7 @@ mod shell;
 mod top;
 mod transfer;
 mod unexpose;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -59,6 +60,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Verb::Logs(arguments) => logs::logs(&client()?, json, &arguments).await,
         Verb::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,
         Verb::Images => images::images(&client()?, json).await,
+        Verb::Usage => usage::usage(&client()?, json).await,
         Verb::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
         Verb::Ps(arguments) => ps::ps(&client()?, json, &arguments).await,
         Verb::Top(arguments) => top::top(&client()?, json, &arguments).await,

@@ -53,14 +53,16 @@ mod stream;
 mod terminal;
 mod transport;
 mod trust;
+mod usage;
 mod websocket;
 
 pub use api::{
     BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
     ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileEntry, FileList,
     FileType, Health, ImageStatus, ImageView, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port,
-    PortClosed, PortToken, PortVisibility, PullProgress, PullStage, Resources, ResumeResult, RuntimeEvent,
-    SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp, Unpacked,
+    PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView, Resources, ResumeResult,
+    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp,
+    Unpacked, UsageView,
 };
 
 pub use client::Client;

@@ -74,7 +74,6 @@ impl InFlight {
     }
 
     /// Requests and streams of an account.
-    #[cfg(test)]
     pub fn of(&self, account: &str) -> (u64, u64) {
         let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

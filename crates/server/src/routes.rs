@@ -25,6 +25,7 @@ mod read;
 mod resume;
 mod stream;
 mod terminate;
+mod usage;
 mod view;
 
 use std::sync::Arc;
@@ -58,6 +59,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         post_events::endpoint(),
         events::of_account_endpoint(),
         images::endpoint(),
+        usage::endpoint(),
     ];
     endpoints.extend(executions::endpoints());
     endpoints.extend(files::endpoints());

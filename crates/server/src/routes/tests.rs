@@ -10,4 +10,5 @@ mod network;
 mod sandboxes;
 mod streams;
 mod tables;
+mod usage;
 mod world;

@@ -94,6 +94,8 @@ fn the_table_of_rules() {
         ("POST", "/v1/events".to_owned(), None),
         ("GET", "/v1/images".to_owned(), read),
         ("POST", "/v1/images".to_owned(), None),
+        ("GET", "/v1/usage".to_owned(), read),
+        ("POST", "/v1/usage".to_owned(), None),
         ("GET", "/v1/openapi.json".to_owned(), read),
         ("GET", "/v1/health".to_owned(), Some(Access::Open)),
         ("TRACE", "/v1/health".to_owned(), Some(Access::Open)),

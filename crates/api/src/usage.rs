@@ -1,0 +1,94 @@
+//! What an account uses and may use (`GET /v1/usage`).
+
+use serde::{Deserialize, Serialize};
+
+/// One quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Quota))]
+pub struct QuotaView {
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, example = 3))]
+    pub used: u64,
+    /// `null`: unlimited.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, required = true))]
+    pub allowed: Option<u64>,
+}
+
+/// What an account uses, and what the operator allows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Usage))]
+#[serde(rename_all = "camelCase")]
+pub struct UsageView {
+    /// The account of the key.
+    #[cfg_attr(feature = "openapi", schema(example = "default"))]
+    pub account: String,
+    /// Sandboxes that are not terminated.
+    pub sandboxes: QuotaView,
+    /// vCPUs of running sandboxes.
+    pub vcpus: QuotaView,
+    /// Memory of running sandboxes.
+    pub memory_mb: QuotaView,
+    /// Disks of sandboxes that are not terminated.
+    pub disk_mb: QuotaView,
+    /// Logs of detached executions.
+    pub execution_log_bytes: QuotaView,
+    /// Responses kept under an `Idempotency-Key`, as they are stored. Past what is allowed the oldest are evicted.
+    pub idempotency_bytes: QuotaView,
+    /// Events of the service. Past what is allowed the oldest are evicted.
+    pub event_bytes: QuotaView,
+    /// Events that clients posted. Past what is allowed the oldest are evicted.
+    pub posted_event_bytes: QuotaView,
+    /// Requests in flight, this one and streams included.
+    pub connections: QuotaView,
+    /// Event streams, output streams and attached terminals.
+    pub streams: QuotaView,
+}
+
+impl UsageView {
+    /// All quotas with their names, in the order of the fields.
+    pub fn quotas(&self) -> [(&'static str, QuotaView); 10] {
+        [
+            ("sandboxes", self.sandboxes),
+            ("vcpus", self.vcpus),
+            ("memoryMb", self.memory_mb),
+            ("diskMb", self.disk_mb),
+            ("executionLogBytes", self.execution_log_bytes),
+            ("idempotencyBytes", self.idempotency_bytes),
+            ("eventBytes", self.event_bytes),
+            ("postedEventBytes", self.posted_event_bytes),
+            ("connections", self.connections),
+            ("streams", self.streams),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_quota_is_named_as_its_field() {
+        let quota = |used| QuotaView { used, allowed: (used > 1).then_some(used) };
+        let usage = UsageView {
+            account: "default".to_owned(),
+            sandboxes: quota(1),
+            vcpus: quota(2),
+            memory_mb: quota(3),
+            disk_mb: quota(4),
+            execution_log_bytes: quota(5),
+            idempotency_bytes: quota(6),
+            event_bytes: quota(7),
+            posted_event_bytes: quota(8),
+            connections: quota(9),
+            streams: quota(10),
+        };
+        let json = serde_json::to_value(&usage).unwrap();
+        assert_eq!(json["sandboxes"], serde_json::json!({ "used": 1, "allowed": null }));
+        for (name, quota) in usage.quotas() {
+            assert_eq!(json[name], serde_json::to_value(quota).unwrap(), "{name}");
+        }
+        assert_eq!(json.as_object().unwrap().len(), usage.quotas().len() + 1);
+        assert_eq!(serde_json::from_value::<UsageView>(json).unwrap(), usage);
+    }
+}

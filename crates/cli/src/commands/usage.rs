@@ -1,0 +1,66 @@
+//! `sbx usage`: what the account of the key uses, and what the operator allows it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use sandboxd_client::{Client, QuotaView, UsageView};
+
+use crate::output;
+use crate::progress::size;
+use crate::style::{Paint, Tone};
+use crate::table::{plain, table};
+
+pub async fn usage(client: &Client, json: bool) -> Result<ExitCode> {
+    let usage = client.usage().await?;
+    if json {
+        output::json(&usage)?;
+    } else {
+        output::text(&render(&usage, Paint::of(&std::io::stdout())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render(usage: &UsageView, paint: Paint) -> String {
+    let rows: Vec<_> = usage
+        .quotas()
+        .into_iter()
+        .map(|(name, quota)| {
+            let is_used_up = quota.allowed.is_some_and(|allowed| quota.used >= allowed);
+            let used = (amount(name, quota.used), if is_used_up { Tone::Waiting } else { Tone::Plain });
+            [(name.to_owned(), Tone::Bold), used, plain(allowed(name, quota))]
+        })
+        .collect();
+    table(["QUOTA", "USED", "ALLOWED"], &rows, paint)
+}
+
+fn allowed(name: &str, quota: QuotaView) -> String {
+    quota.allowed.map_or_else(|| "unlimited".to_owned(), |allowed| amount(name, allowed))
+}
+
+/// Bytes with their unit; the other names have theirs, or count.
+fn amount(name: &str, value: u64) -> String {
+    if name.ends_with("Bytes") { size(value) } else { value.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_quota_has_a_line() {
+        let json = r#"{"account":"default",
+            "sandboxes":{"used":3,"allowed":null},"vcpus":{"used":4,"allowed":4},
+            "memoryMb":{"used":8192,"allowed":null},"diskMb":{"used":30720,"allowed":null},
+            "executionLogBytes":{"used":0,"allowed":null},"idempotencyBytes":{"used":1200000,"allowed":268435456},
+            "eventBytes":{"used":5120,"allowed":268435456},"postedEventBytes":{"used":0,"allowed":268435456},
+            "connections":{"used":1,"allowed":5000},"streams":{"used":0,"allowed":2000}}"#;
+        let usage: UsageView = serde_json::from_str(json).unwrap();
+        let text = render(&usage, Paint::None);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines.len(), 11);
+        assert_eq!(lines[0], ["QUOTA", "USED", "ALLOWED"]);
+        assert_eq!(lines[1], ["sandboxes", "3", "unlimited"]);
+        assert_eq!(lines[2], ["vcpus", "4", "4"]);
+        assert_eq!(lines[6], ["idempotencyBytes", "1.2", "MB", "268.4", "MB"]);
+    }
+}

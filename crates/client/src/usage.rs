@@ -1,0 +1,24 @@
+//! What the account of a key uses, and what the operator allows it.
+
+use api::UsageView;
+
+use crate::Result;
+use crate::client::Client;
+use crate::transport::Call;
+
+impl Client {
+    /// What the account uses of each quota; `allowed` is `None` where a quota is unlimited.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let usage = client.usage().await?;
+    /// if usage.sandboxes.allowed.is_some_and(|allowed| usage.sandboxes.used >= allowed) {
+    ///     println!("{} cannot create another sandbox", usage.account);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub async fn usage(&self) -> Result<UsageView> {
+        self.transport().json(Call::get("/v1/usage")).await
+    }
+}

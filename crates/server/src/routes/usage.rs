@@ -1,0 +1,44 @@
+//! `GET /v1/usage`: what the account of the key uses of each quota.
+
+use api::{QuotaView, UsageView};
+use axum::http::StatusCode;
+
+use crate::endpoint::{Call, Endpoint, Json, READ, Tag};
+use crate::error::ApiError;
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/usage", READ)
+        .describe(
+            "getUsage",
+            Tag::Service,
+            "Get usage and quotas",
+            "What the account of the key uses, and what the operator allows it; `allowed` is `null` where \
+             a quota is unlimited. Past a quota of live resources a request gets `429 QUOTA_EXCEEDED`; \
+             of kept records the oldest are evicted.",
+        )
+        .returns::<UsageView>(StatusCode::OK, "Every quota of the account.")
+        .handler(get)
+}
+
+async fn get(call: Call) -> Result<Json<UsageView>, ApiError> {
+    let Call { service, caller, .. } = call;
+    let account = &*caller.account;
+    let (engine, quotas) = (&service.engine, service.engine.quotas().of(account));
+    let held = engine.used_by(account);
+    let stored = service.store.stored_bytes(account).await?;
+    let (connections, streams) = service.in_flight.of(account);
+    let quota = |used, allowed| QuotaView { used, allowed };
+    Json::ok(&UsageView {
+        account: account.to_owned(),
+        sandboxes: quota(held.sandboxes, quotas.sandboxes),
+        vcpus: quota(held.resources.cpu, quotas.vcpus),
+        memory_mb: quota(held.resources.memory_mb, quotas.memory_mb),
+        disk_mb: quota(held.resources.disk_mb, quotas.disk_mb),
+        execution_log_bytes: quota(engine.execution_log_bytes(account), quotas.execution_log_bytes),
+        idempotency_bytes: quota(stored.idempotency, quotas.stored.idempotency_bytes),
+        event_bytes: quota(stored.events, quotas.stored.event_bytes),
+        posted_event_bytes: quota(stored.posted_events, quotas.stored.posted_event_bytes),
+        connections: quota(connections, quotas.connections),
+        streams: quota(streams, quotas.streams),
+    })
+}
