@@ -94,6 +94,7 @@ fn general_components() -> Vec<(String, RefOr<Schema>)> {
     add(&EventKinds::name(), EventKinds::schema());
     add(&api::SandboxId::name(), api::SandboxId::schema());
     add(&api::ExecutionId::name(), api::ExecutionId::schema());
+    add(&api::RunId::name(), api::RunId::schema());
     components
 }
 

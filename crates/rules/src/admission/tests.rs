@@ -75,8 +75,8 @@ fn a_stopped_one_asks_for_cpu_and_memory_again() {
 
 #[test]
 fn over_capacity_in_one_resource_still_gives_the_others() {
-    let used = Usage { cpu: 0, memory_mb: 9000, disk_mb: 0 };
-    let resumed = capacity(4, 8192, 9999).resume(used, SMALL, Hold::Paused);
+    let used = Usage { cpu: 0, memory_mb: 0, disk_mb: 9999 };
+    let resumed = capacity(4, 8192, 8192).resume(used, SMALL, Hold::Paused);
     assert_eq!(resumed.unwrap().cpu, 2);
 }
 
