@@ -68,18 +68,24 @@ async fn limits_are_of_one_sandbox_and_end_with_it() {
         for id in [busy, quiet] {
             rig.engine.sandbox("test", &id).terminate("the test ends").await.unwrap();
         }
-        let file = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
-        let left = std::fs::read_to_string(file).unwrap_or_default();
-        for device in devices {
-            // Another test may have the device by now, with a limit of its own.
-            let is_attached = std::fs::read_dir(format!("/sys/dev/block/{device}/loop")).is_ok();
-            assert!(
-                is_attached || !left.lines().any(|line| line.starts_with(&format!("{device} "))),
-                "{device}: {left}"
-            );
+        // Termination returns when the processes are dead; the disk is removed in the background.
+        let removed = Instant::now();
+        while devices.iter().any(|device| has_stale_limit(device)) {
+            assert!(removed.elapsed() < Duration::from_secs(20), "{devices:?}: {}", root_limits());
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
+}
+
+fn root_limits() -> String {
+    std::fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").unwrap_or_default()
+}
+
+/// Whether a loop device that no sandbox has is limited. Another test may have the device by now, with a limit of its own.
+fn has_stale_limit(device: &str) -> bool {
+    let is_attached = std::fs::read_dir(format!("/sys/dev/block/{device}/loop")).is_ok();
+    !is_attached && root_limits().lines().any(|line| line.starts_with(&format!("{device} ")))
 }
 
 fn device(rig: &Rig, id: &SandboxId) -> String {

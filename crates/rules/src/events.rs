@@ -15,8 +15,6 @@ pub const SHOWN_COMMAND_BYTES: usize = 4096;
 /// Events in one request, and bytes of the JSON of one event's data.
 pub const POSTED_MAX: usize = 100;
 pub const POSTED_DATA_BYTES: usize = 16 << 10;
-/// The default quota of an account's posted events; past it the oldest are evicted.
-pub const POSTED_KEPT_BYTES: u64 = 256 << 20;
 /// More than there are kinds.
 const TYPES_MAX: usize = 50;
 

@@ -48,8 +48,8 @@ pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal
 pub use egress::{Closed, Names, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED, WEB_PORTS, plain_name};
 pub use environment::environment;
 pub use events::{
-    BadRunHeader, EventQuery, POSTED_DATA_BYTES, POSTED_KEPT_BYTES, POSTED_MAX, SHOWN_COMMAND_BYTES,
-    event_query, is_posted, run_header, shown_command,
+    BadRunHeader, EventQuery, POSTED_DATA_BYTES, POSTED_MAX, SHOWN_COMMAND_BYTES, event_query, is_posted,
+    run_header, shown_command,
 };
 pub use execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
 pub use executions::executions_to_drop;

@@ -35,6 +35,15 @@ pub struct Scope {
     pub cgroup_parent: String,
     pub uid_base: u32,
     pub slots: u32,
+    pub lxcfs: LxcfsUse,
+}
+
+/// Which lxcfs the sandboxes of an engine may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LxcfsUse {
+    /// Also the one that a supervisor of this process keeps running.
+    Supervised,
+    HostOnly,
 }
 
 /// What the server has.
@@ -45,6 +54,7 @@ pub fn server_scope(config: &Config) -> Scope {
         cgroup_parent: config.runtime.cgroup_parent.clone(),
         uid_base: config.runtime.uid_base,
         slots: config.runtime.uid_slots,
+        lxcfs: LxcfsUse::Supervised,
     }
 }
 
@@ -180,7 +190,10 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
             iops: config.runtime.disk_iops,
         },
         memory_max_mb: Some(total_memory_mb()? / 100 * MEMORY_PERCENT),
-        lxcfs: lxcfs::Source::of(config, &scope.run_dir)?.dir(),
+        lxcfs: match (lxcfs::Source::of(config, &scope.run_dir)?, scope.lxcfs) {
+            (lxcfs::Source::Own(_), LxcfsUse::HostOnly) => None,
+            (source, _) => source.dir(),
+        },
         resolver: None,
     })
 }

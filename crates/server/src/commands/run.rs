@@ -20,7 +20,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::OUR_FAULT;
-use crate::app::{Opened, Pool, Scope, images_lock, lock_file, open_engine, open_images, template};
+use crate::app::{LxcfsUse, Opened, Pool, Scope, images_lock, lock_file, open_engine, open_images, template};
 use crate::cli::RunArguments;
 use crate::config::Config;
 use crate::progress;
@@ -159,6 +159,7 @@ fn take_place(config: &Config) -> Result<(File, Scope)> {
             cgroup_parent: format!("{}-once-{place}", runtime.cgroup_parent),
             uid_base: uid_base.context("runtime.uid_base and uid_slots leave no user ids for single runs")?,
             slots: SLOTS_PER_PLACE,
+            lxcfs: LxcfsUse::HostOnly,
         };
         return Ok((lock, scope));
     }

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{ErrorCode, EventBody, EventsRecorded, SandboxId};
 use axum::http::StatusCode;
-use rules::{POSTED_KEPT_BYTES, POSTED_MAX, TimeMs};
+use rules::{POSTED_MAX, TimeMs};
 use serde_json::Value;
 use serde_json::json;
 use store::{Batch, NewEvent, Write};
@@ -75,8 +75,9 @@ async fn post(call: Call<Caller, JsonBody<OneOrMore>>) -> Result<Json<EventsReco
         for event in events {
             batch = batch.event(kept(event, &account, &id));
         }
-        let account = account.to_string();
-        batch = batch.with(Write::KeepPosted { account, most_bytes: POSTED_KEPT_BYTES });
+        if let Some(most_bytes) = shared.engine.quotas().of(&account).stored.posted_event_bytes {
+            batch = batch.with(Write::KeepPosted { account: account.to_string(), most_bytes });
+        }
         let answer = match claim {
             Some(claim) => {
                 batch = batch.remember(claim.kept(StatusCode::CREATED, content.to_vec()));
