@@ -37,7 +37,8 @@ pub async fn start(services: &Arc<Services>, watch: HostWatch) {
         services: Arc::clone(services),
         marks: Watermarks::of_reserve(watch.disk_reserve_bytes),
         watch,
-        pressure: Pressure::None,
+        // Until the first sample. Between the marks a new daemon refuses as the one before it did.
+        pressure: Pressure::Low,
         occupied: 0,
         last_census: None,
         written: HashMap::new(),
@@ -82,6 +83,7 @@ impl Watcher {
         };
         self.is_failing = false;
         let free = sample.disk_free_bytes;
+        let is_first = self.last_census.is_none();
         let before = self.pressure;
         self.pressure = self.marks.next(before, free);
         let is_low = self.pressure == Pressure::Low;
@@ -92,7 +94,7 @@ impl Watcher {
             self.census(is_low).await;
         }
         self.publish(sample);
-        if changed {
+        if changed != is_first {
             self.report(free);
         }
         if is_low {

@@ -118,12 +118,12 @@ async fn refused(client: &Client, paused: &str) {
 #[tokio::test]
 async fn a_disk_is_promised_by_what_is_free() {
     let options = ServiceOptions::default()
-        .on_disk_mb(DISK_MB + 9000)
+        .on_disk_mb(15_000)
         .with("capacity", "overcommit_disk", "1.0")
         .with("capacity", "reserve_disk_mb", "700");
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
-    // Two disks of 5120 MB fit in less than 12000 MB, three do not: the size of the file system is not what is free.
+    // Two disks of 5120 MB fit beside the image, three do not: the size of the file system is not what is free.
     let first = created(&client).await;
     created(&client).await;
     let error = client.post(SANDBOXES, &small()).await.unwrap().error(503, "RESOURCE_EXHAUSTED").unwrap();

@@ -11,6 +11,8 @@ use crate::{created, number, output, ran, text, until, verb};
 const MIB: usize = 1 << 20;
 /// The most that the daemon may take, whatever clients leave unread.
 const MOST_RSS_KB: u64 = 200_000;
+/// A kept answer is also compressed, in one piece, for its record.
+const MOST_RSS_KEPT_KB: u64 = 256_000;
 /// 16 MiB of a byte that JSON writes as six, on both streams.
 const FLOOD: &str = "head -c 16777216 /dev/zero | tr '\\0' '\\1' | tee /dev/stderr";
 
@@ -119,14 +121,14 @@ async fn a_command_whose_output_does_not_fit_is_ended_and_says_so() {
     let id = created(&client).await;
     let large = "head -c 1048576 /dev/zero | tr '\\0' '\\1' | tee /dev/stderr; touch /ended; sleep 1";
     let _held = unread(&service, &client, &id, large, None).await;
-    until("the first has ended", async || output(&client, &id, "ls /ended 2>&1").await == "/ended\n").await;
+    until("the first has ended", async || output(&client, &id, "ls /ended 2>&1; true").await == "/ended\n").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let second = format!("{large}; touch /second");
     let answer = client.apart().post(&verb(&id, "execute"), &json!({ "command": second })).await.unwrap();
     let error: Value = answer.error(503, "RESOURCE_EXHAUSTED").unwrap();
     assert_eq!(answer.header("retry-after"), Some("10"));
     assert_eq!(error["details"]["commandStarted"], true, "{error}");
-    assert_eq!(output(&client, &id, "ls /second 2>&1 | wc -l; pgrep -c sleep").await, "1\n0\n");
+    assert_eq!(output(&client, &id, "ls /second 2>/dev/null | wc -l; pgrep -c sleep; true").await, "0\n0\n");
     // Truncated output counts with what is kept of it.
     let result = ran(&client, &id, json!({ "command": "head -c 200000 /dev/zero | tr '\\0' x" })).await;
     assert_eq!(text(&result["stdout"]).len(), 200_000);
@@ -165,7 +167,7 @@ async fn idempotent_answers_and_their_replays_take_bounded_memory() {
         "six kept answers, thirty unread replays: at most {highest_kb} kB, database {} MiB",
         database >> 20
     );
-    assert!(highest_kb <= MOST_RSS_KB, "{highest_kb} kB");
+    assert!(highest_kb <= MOST_RSS_KEPT_KB, "{highest_kb} kB");
     assert!(database < 400 << 20, "{database} bytes");
     let statuses = statuses(held).await;
     assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
