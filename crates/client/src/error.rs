@@ -324,8 +324,9 @@ mod tests {
             let error = answer(code.status(), &body);
             assert_eq!((error.code(), error.code_name()), (Code::from(*code), code.as_str()));
             assert_eq!((error.status(), error.request_id()), (Some(code.status()), Some("req_1")));
-            // A full disk does not empty itself.
-            let again = matches!(code.status(), 429 | 500..) && *code != api::ErrorCode::DiskFull;
+            // A full disk does not empty itself, and a quota is freed only by the account.
+            let for_good = [api::ErrorCode::DiskFull, api::ErrorCode::QuotaExceeded].contains(code);
+            let again = matches!(code.status(), 429 | 500..) && !for_good;
             assert_eq!(error.retryable(), again, "{code}");
             assert!(error.code() != Code::Unknown && seen.insert(error.code()), "{code}");
         }
@@ -339,7 +340,10 @@ mod tests {
         assert_eq!(error.to_string(), "short (TEAPOT, request req_h)");
         let error = answer(502, "<html>Bad Gateway");
         assert_eq!((error.code(), error.retryable()), (Code::Unknown, true));
-        assert_eq!(error.to_string(), "status 502 without an error of the service (UNKNOWN, request req_h)");
+        assert_eq!(
+            error.to_string(),
+            "status 502 without an error body of the service (UNKNOWN, request req_h)"
+        );
     }
 
     #[test]

@@ -121,7 +121,8 @@ async fn a_command_whose_output_does_not_fit_is_ended_and_says_so() {
     let id = created(&client).await;
     let large = "head -c 1048576 /dev/zero | tr '\\0' '\\1' | tee /dev/stderr; touch /ended; sleep 1";
     let _held = unread(&service, &client, &id, large, None).await;
-    until("the first has ended", async || output(&client, &id, "ls /ended 2>&1; true").await == "/ended\n").await;
+    until("the first has ended", async || output(&client, &id, "ls /ended 2>&1; true").await == "/ended\n")
+        .await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let second = format!("{large}; touch /second");
     let answer = client.apart().post(&verb(&id, "execute"), &json!({ "command": second })).await.unwrap();
