@@ -124,7 +124,8 @@ async fn a_command_whose_output_does_not_fit_is_ended_and_says_so() {
     until("the first has ended", async || output(&client, &id, "ls /ended 2>&1; true").await == "/ended\n")
         .await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let second = format!("{large}; touch /second");
+    // Killed long before its end, which its sleep shows.
+    let second = format!("{large}; sleep 60; touch /second");
     let answer = client.apart().post(&verb(&id, "execute"), &json!({ "command": second })).await.unwrap();
     let error: Value = answer.error(503, "RESOURCE_EXHAUSTED").unwrap();
     assert_eq!(answer.header("retry-after"), Some("10"));
