@@ -1,21 +1,20 @@
 //! Requests and streams that each account has in flight, against its quotas.
 //!
-//! The layers take a [`Permit`] before the router runs. The response holds it: until its body has ended or was dropped, or, where the
+//! The layers take a [`Permit`] before the handler runs. The response holds it: until its body has ended or was dropped, or, where the
 //! response is a takeover of the connection (a terminal's websocket), until that is over. A permit counts in two atomics; nothing
 //! waits and nothing fails but a request past its quota.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
-use hyper::body::{Frame, SizeHint};
 use listen::Takeover;
 use rules::{QuotaExceeded, QuotaTable, Quotas};
+
+use crate::output::Holding;
 
 /// What a request is counted as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +118,7 @@ impl Permit {
         }
         response.map(|body| {
             // An empty body is never polled to its end.
-            if body.is_end_stream() { body } else { Body::new(Held { body, _permit: self }) }
+            if body.is_end_stream() { body } else { Body::new(Holding::new(body, self)) }
         })
     }
 }
@@ -130,32 +129,6 @@ impl Drop for Permit {
         if self.kind == Kind::Stream {
             self.counts.streams.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-}
-
-/// A body that holds a permit.
-struct Held {
-    body: Body,
-    _permit: Permit,
-}
-
-impl HttpBody for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -31,6 +31,8 @@ use crate::memory::{Exhausted, MemoryBudget, Reservation};
 
 use body::JsonBody;
 
+pub use body::Holding;
+
 /// The part of a response that comes from the budget for small outputs, which large outputs never use: a command that prints
 /// little works whatever other responses hold.
 const SMALL_BYTES: usize = 64 << 10;
@@ -97,7 +99,7 @@ impl OutputMemory {
         };
         let mut reservation = self.large.reservation(account, Duration::ZERO);
         match reservation.try_grow(length) {
-            Ok(()) => response.map(|body| Body::new(body::Holding::new(body, reservation))),
+            Ok(()) => response.map(|body| Body::new(Holding::new(body, reservation))),
             Err(Exhausted) => axum::response::IntoResponse::into_response(too_large_response()),
         }
     }
