@@ -228,6 +228,20 @@ impl Service {
         Ok(statvfs.f_bavail * statvfs.f_frsize)
     }
 
+    /// Allocates space on the small disk until only so much is free. The returned file gives it back when it is deleted.
+    pub fn leave_free(&self, bytes: u64) -> Result<PathBuf> {
+        // Dirty pages of the sandboxes need their space.
+        rustix::fs::sync();
+        let disk = self.small_disk.as_ref().context("the service has no disk of its own")?;
+        let path = disk.mount.join("ballast");
+        let file = fs::File::create(&path)?;
+        let more = self.free_bytes()?.saturating_sub(bytes);
+        if more > 0 {
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, more)?;
+        }
+        Ok(path)
+    }
+
     /// The name of the image that every service has.
     pub fn image() -> &'static str {
         IMAGE

@@ -10,8 +10,10 @@ const MB: u64 = 1 << 20;
 /// What the host has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostSample {
-    /// Of the file system that holds the data directory, without what waits in the page cache to be written.
+    /// Of the file system that holds the data directory.
     pub disk_free_bytes: u64,
+    /// Bytes in the page cache that wait to be written, to any disk of the host.
+    pub unwritten_bytes: u64,
     pub memory_available_bytes: u64,
 }
 

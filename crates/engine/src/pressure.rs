@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use api::{SandboxId, SandboxState};
 use futures_util::StreamExt;
-use rules::{Pressure, Shortage, Watermarks, promisable_disk_mb};
+use rules::{Pressure, Shortage, Watermarks, free_after_writeback, promisable_disk_mb};
 use tokio::time::Instant;
 
 use crate::actor::DISK_PRESSURE;
-use crate::host_watch::{HostSample, HostWatch};
+use crate::host_watch::HostWatch;
 use crate::mailbox::{ActorHandle, ActorRequest};
 use crate::services::Services;
 
 const MB: u64 = 1 << 20;
 /// Between two looks at what every sandbox has written, without pressure.
 const CENSUS_EVERY: Duration = Duration::from_secs(5);
-/// The same under pressure: what writes on is found and paused.
+/// The same while the disk is short or may soon be: writers are found and paused.
 const CENSUS_UNDER_PRESSURE: Duration = Duration::from_millis(200);
 /// A sandbox that wrote less since the last but one census is not a writer. More than an empty disk occupies.
 const WRITER_BYTES: u64 = 4 * MB;
@@ -40,7 +40,9 @@ pub async fn start(services: &Arc<Services>, watch: HostWatch) {
         // Until the first sample. Between the marks a new daemon refuses as the one before it did.
         pressure: Pressure::Low,
         occupied: 0,
+        dirty: 0,
         last_census: None,
+        last_baseline: None,
         written: HashMap::new(),
         written_before: HashMap::new(),
         is_failing: false,
@@ -61,8 +63,11 @@ struct Watcher {
     pressure: Pressure,
     /// Bytes that all disks of sandboxes occupy.
     occupied: u64,
+    /// Bytes that all sandboxes have in the page cache and not on a disk yet.
+    dirty: u64,
     last_census: Option<Instant>,
-    /// What each sandbox had written at the last census, and at the one before.
+    last_baseline: Option<Instant>,
+    /// What each sandbox had written at the last census, and at the baseline: a census at least [`CENSUS_EVERY`] before.
     written: HashMap<SandboxId, u64>,
     written_before: HashMap<SandboxId, u64>,
     is_failing: bool,
@@ -82,18 +87,20 @@ impl Watcher {
             Err(error) => return self.failed(&error),
         };
         self.is_failing = false;
-        let free = sample.disk_free_bytes;
         let is_first = self.last_census.is_none();
         let before = self.pressure;
+        let is_close = self.marks.is_close(sample.disk_free_bytes, sample.unwritten_bytes);
+        let every =
+            if is_close || before == Pressure::Low { CENSUS_UNDER_PRESSURE } else { CENSUS_EVERY };
+        if self.last_census.is_none_or(|last| last.elapsed() >= every) {
+            self.census(before).await;
+        }
+        let free = free_after_writeback(sample.disk_free_bytes, sample.unwritten_bytes, self.dirty);
         self.pressure = self.marks.next(before, free);
         let is_low = self.pressure == Pressure::Low;
-        self.watch.saw(free, is_low);
-        let every = if is_low { CENSUS_UNDER_PRESSURE } else { CENSUS_EVERY };
         let changed = before != self.pressure;
-        if changed || self.last_census.is_none_or(|last| last.elapsed() >= every) {
-            self.census(is_low).await;
-        }
-        self.publish(sample);
+        self.watch.saw(free, is_low);
+        self.publish(free, sample.memory_available_bytes);
         if changed != is_first {
             self.report(free);
         }
@@ -114,17 +121,16 @@ impl Watcher {
         CENSUS_EVERY
     }
 
-    fn publish(&self, sample: HostSample) {
-        let HostSample { disk_free_bytes, memory_available_bytes } = sample;
+    fn publish(&self, free: u64, memory_available_bytes: u64) {
         let disk = (self.pressure == Pressure::Low)
-            .then_some(Shortage::Disk { free_mb: disk_free_bytes / MB, needed_mb: self.marks.high / MB });
+            .then_some(Shortage::Disk { free_mb: free / MB, needed_mb: self.marks.high / MB });
         let reserve = self.watch.memory_reserve_bytes;
         let memory = (memory_available_bytes < reserve).then_some(Shortage::Memory {
             available_mb: memory_available_bytes / MB,
             reserve_mb: reserve / MB,
         });
         let promisable = promisable_disk_mb(
-            disk_free_bytes,
+            free,
             self.occupied,
             self.watch.disk_reserve_bytes,
             self.watch.disk_most_mb,
@@ -145,9 +151,9 @@ impl Watcher {
         }
     }
 
-    /// Looks at what every sandbox has written. Under pressure, what was written before stays the baseline: who writes slowly is
-    /// found too.
-    async fn census(&mut self, is_low: bool) {
+    /// Looks at what every sandbox has written. Under pressure the baseline stays, so that slow writers are found too.
+    async fn census(&mut self, pressure: Pressure) {
+        self.last_census = Some(Instant::now());
         let services = &self.services;
         let ids: Vec<SandboxId> =
             services.registry.records().iter().map(|record| record.id.clone()).collect();
@@ -157,12 +163,16 @@ impl Watcher {
         });
         let found: Vec<_> = looks.buffer_unordered(AT_ONCE).collect().await;
         self.occupied = found.iter().map(|(_, used)| used.allocated).sum();
+        self.dirty = found.iter().map(|(_, used)| used.dirty).sum();
         let written = found.into_iter().map(|(id, used)| (id, used.allocated + used.dirty)).collect();
         let last = std::mem::replace(&mut self.written, written);
-        if !is_low {
-            self.written_before = last;
+        match self.last_baseline {
+            // A daemon that starts on a full disk does not know who writes until the next census.
+            None => self.written_before = self.written.clone(),
+            Some(at) if pressure == Pressure::None && at.elapsed() >= CENSUS_EVERY => self.written_before = last,
+            Some(_) => return,
         }
-        self.last_census = Some(Instant::now());
+        self.last_baseline = Some(Instant::now());
     }
 
     /// Pauses every running sandbox that has written, the one that wrote most first.

@@ -70,10 +70,21 @@ impl Watermarks {
         }
     }
 
+    /// Whether the disk may be short once the page cache is written, so that it is worth finding out whose pages they are.
+    pub const fn is_close(self, free_bytes: u64, unwritten_bytes: u64) -> bool {
+        free_bytes.saturating_sub(unwritten_bytes) < self.low
+    }
+
     /// How long to wait until the next sample: short enough that a fast writer cannot use up the reserve in between.
     pub fn sample_again_ms(self, free_bytes: u64) -> u64 {
         (free_bytes.saturating_sub(self.low) / WRITTEN_PER_MS).clamp(SOONEST_MS, LATEST_MS)
     }
+}
+
+/// The disk that is free once sandboxes' dirty pages are written: they fill the page cache faster than a disk. Only their pages
+/// count, because other dirty pages of the host belong to other disks or are subtracted from the free space already.
+pub fn free_after_writeback(free_bytes: u64, unwritten_bytes: u64, dirty_of_sandboxes: u64) -> u64 {
+    free_bytes.saturating_sub(dirty_of_sandboxes.min(unwritten_bytes))
 }
 
 /// The disk that stays free for the daemon, of a file system of a size. `configured_mb` 0 means 5 %, at most 2 GB.
@@ -123,6 +134,18 @@ mod tests {
             seen.push(pressure == Pressure::Low);
         }
         assert_eq!(seen, [false, false, false, true, true, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn only_dirty_pages_of_sandboxes_use_up_the_disk() {
+        let marks = Watermarks::of_reserve(100 * MB);
+        // Another program of the host writes 900 MB to another disk.
+        assert!(marks.is_close(900 * MB, 900 * MB));
+        assert_eq!(free_after_writeback(900 * MB, 900 * MB, 0), 900 * MB);
+        assert_eq!(free_after_writeback(900 * MB, 900 * MB, 850 * MB), 50 * MB);
+        // The census is older than the sample: what it counted is written since.
+        assert_eq!(free_after_writeback(900 * MB, 10 * MB, 850 * MB), 890 * MB);
+        assert!(!marks.is_close(900 * MB, 800 * MB));
     }
 
     #[test]

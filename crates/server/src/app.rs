@@ -260,14 +260,13 @@ fn host_watch(config: &Config, data_dir: &Path) -> Result<HostWatch> {
     Ok(watch.promise(own.disk_mb, own.overcommit_disk))
 }
 
-/// What waits in the page cache to be written is as good as written: sandboxes can fill it faster than a disk.
 fn sample_host(data_dir: &Path) -> std::io::Result<HostSample> {
     let statvfs = rustix::fs::statvfs(data_dir)?;
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let bytes = |name: &str| meminfo_kilobytes(&text, name).unwrap_or(0).saturating_mul(1024);
-    let free = statvfs.f_bavail.saturating_mul(statvfs.f_frsize);
     Ok(HostSample {
-        disk_free_bytes: free.saturating_sub(bytes("Dirty:")).saturating_sub(bytes("Writeback:")),
+        disk_free_bytes: statvfs.f_bavail.saturating_mul(statvfs.f_frsize),
+        unwritten_bytes: bytes("Dirty:").saturating_add(bytes("Writeback:")),
         memory_available_bytes: bytes("MemAvailable:"),
     })
 }
