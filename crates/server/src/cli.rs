@@ -68,7 +68,7 @@ pub struct ServeArguments {
     /// Serve metrics on this address and port; empty turns them off [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_METRICS_LISTEN")]
     pub metrics_listen: Option<String>,
-    /// Pull the images of the catalogue that are missing on this host before serving
+    /// Pull missing images of the catalogue: the example's before serving, the others while serving
     #[arg(long)]
     pub fetch_images: bool,
     /// Print the local key and an example command at every start, not only the first

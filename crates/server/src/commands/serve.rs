@@ -52,7 +52,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     let images = open_images(config)?;
     if flags.fetch_images {
         tokio::select! {
-            () = images::fetch_all(&images) => {}
+            () = images::fetch_example(&images) => {}
             signal = signals.stop() => {
                 tracing::info!(signal, "stopped while fetching images");
                 images.close().await;
@@ -80,6 +80,9 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     notify(notify::READY);
     let start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(url = open.url(), start_ms, "ready");
+    let fetching = flags
+        .fetch_images
+        .then(|| tokio::spawn(images::fetch_others(service.images.clone(), service.stopping.clone())));
 
     let signal = signals.stop().await;
     tracing::info!(signal, grace_s = GRACE.as_secs(), "stopping; a second signal stops at once");
@@ -92,6 +95,9 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         served.cancel();
         service.images.close().await;
         leave(&service.engine, network.as_ref(), lxcfs).await;
+        if let Some(fetching) = fetching {
+            fetching.await.context("the task that fetches images")?;
+        }
         tending.await.context("the task that tends keys and limits")
     };
     tokio::select! {

@@ -1,26 +1,49 @@
-//! Having every image of the catalogue on this host before the first request, for whoever wants to try the service.
+//! `--fetch-images`: pulls the images of the catalogue that are missing on this host, for a first try of the service.
+//!
+//! The image of the example command is pulled before the daemon serves, the others while it serves: on a new machine the first
+//! request is answered minutes earlier. A create that names an image whose pull is in progress waits for it.
 
-use image::Images;
+use std::sync::Arc;
 
+use image::{ImageError, Images, ProgressFn};
+use tokio_util::sync::CancellationToken;
+
+use super::welcome::EXAMPLE_IMAGE;
 use crate::progress;
 
-/// Fetches, one after the other, what is not here. One that cannot be had is said and passed over: a create that names it
-/// tries again. What is here is not asked for anywhere.
-pub async fn fetch_all(images: &Images) {
-    for name in images.names() {
-        let was_here = images.get(&name).is_some();
-        let fetched = images.ensure(&name, progress::reporter()).await;
+/// Pulls the image of the example command if the catalogue has it.
+pub async fn fetch_example(images: &Images) {
+    if images.is_in_catalogue(EXAMPLE_IMAGE) {
+        fetch(images, EXAMPLE_IMAGE, progress::reporter()).await;
         progress::finish();
-        match fetched {
-            Ok(image) => {
-                // What is fetched says it by itself.
-                if let Some(stand_in) = image.stand_in.as_ref().filter(|_| was_here) {
-                    tracing::warn!(image = name, "{stand_in}");
-                }
+    }
+}
+
+/// Pulls the others, one after the other, until all are here or the daemon stops.
+pub async fn fetch_others(images: Images, stopping: CancellationToken) {
+    for name in images.names() {
+        if name != EXAMPLE_IMAGE {
+            // A line of progress would mix with the log of requests.
+            let fetched = fetch(&images, &name, Arc::new(|_| ()));
+            if stopping.run_until_cancelled(fetched).await.is_none() {
+                return;
             }
-            // `custom` until the operator gives it one.
-            Err(image::ImageError::NoSource { .. }) => {}
-            Err(error) => tracing::error!(image = name, %error, "could not fetch an image"),
         }
+    }
+}
+
+/// A failure is only logged: a create that names the image tries again.
+async fn fetch(images: &Images, name: &str, progress: ProgressFn) {
+    let was_here = images.get(name).is_some();
+    match images.ensure(name, progress).await {
+        Ok(image) => {
+            // A pull logs it itself.
+            if let Some(stand_in) = image.stand_in.as_ref().filter(|_| was_here) {
+                tracing::warn!(image = name, "{stand_in}");
+            }
+        }
+        // `custom`, until the operator names its source.
+        Err(ImageError::NoSource { .. }) => {}
+        Err(error) => tracing::error!(image = name, %error, "could not fetch an image"),
     }
 }

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use crate::first_key::LocalKey;
 
+/// The image of the example command.
+pub const EXAMPLE_IMAGE: &str = "ubuntu:24.04";
+
 /// What is known once all listeners are there.
 #[derive(Debug)]
 pub struct Welcome<'a> {
@@ -86,7 +89,7 @@ impl Welcome<'_> {
 To try it, paste this into a shell:
 
 id=$({curl} \
-  -d '{{"image": "ubuntu:24.04"}}' {url}/v1/sandboxes | sed -n 's/.*"id": *"\(sb_[a-z0-9]*\)".*/\1/p')
+  -d '{{"image": "{EXAMPLE_IMAGE}"}}' {url}/v1/sandboxes | sed -n 's/.*"id": *"\(sb_[a-z0-9]*\)".*/\1/p')
 {curl} \
   -d '{{"command": "echo hello from $(hostname)"}}' -w '\n' {url}/v1/sandboxes/$id/execute
 
