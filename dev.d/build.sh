@@ -24,11 +24,11 @@ is_built() {
   done
 }
 
-# What serves: the daemon and the agent, at the same time, because neither keeps two cores busy all the time.
+# The daemon and the agent, which uses the time in which the build of the daemon keeps one core busy.
 build_programs() {
   local agent log=target/agent.log
   touch_new_stamp
-  (build_agent) >"$log" 2>&1 &
+  (build_agent nice -n 19) >"$log" 2>&1 &
   agent=$!
   if ! cargo build --release --locked -p sandboxd; then
     kill "$agent" 2>/dev/null || true
@@ -51,12 +51,13 @@ touch_new_stamp() {
   touch "$NEW_STAMP"
 }
 
+# build_agent [PREFIX...]: PREFIX runs cargo.
 build_agent() {
   local triple
   triple=$(rustc -vV | sed -n 's/^host: //p')
   # Static, so that it runs in any image. Its flags would rebuild other crates in a shared target directory.
   RUSTFLAGS="-C target-feature=+crt-static" \
-    cargo build --profile agent -p sandbox-agent --locked --target "$triple" --target-dir target/agent
+    "$@" cargo build --profile agent -p sandbox-agent --locked --target "$triple" --target-dir target/agent
   place "target/agent/$triple/agent/sandbox-agent"
   check_agent target/bin/sandbox-agent
 }
