@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
-use api::{ExecuteRequest, Resources, SandboxConfig};
+use api::{CreateBody, CreateResources, ExecuteRequest, Resources, SandboxConfig};
 use driver::Driver;
 use engine::{Engine, EngineSettings, Parts, Recovered, Template};
 use image::{Catalogue, Images};
-use rules::{ConfigRules, CreateInput, sandbox_config};
+use rules::{ConfigRules, sandbox_config};
 use store::{SqliteStore, Store};
 
 use crate::options::{RigOptions, workspace};
@@ -198,15 +198,15 @@ impl Rig {
 
 /// The smallest sandbox the specification allows.
 pub fn config() -> SandboxConfig {
-    let input = CreateInput {
+    let resources = CreateResources { cpu: None, memory_mb: Some(2048), disk_mb: Some(5120) };
+    let body = CreateBody {
         image: IMAGE.to_owned(),
-        memory_mb: Some(2048),
-        disk_mb: Some(5120),
+        resources: Some(resources),
         timeout_ms: Some(86_400_000),
         idle_timeout_ms: Some(0),
-        ..CreateInput::default()
+        ..CreateBody::default()
     };
-    let Ok(config) = sandbox_config(input, &ConfigRules::default()) else {
+    let Ok(config) = sandbox_config(body, &ConfigRules::default()) else {
         unreachable!("every value above is in its range")
     };
     let resources = Resources { cpu: 2, ..config.resources };

@@ -5,12 +5,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use reader::Refusal;
+use api::{CommandBody, CreateBody, CreateNetwork, EventsBody, ExposeBody, SignalBody, TerminalBody, TokenBody};
+use reader::{Refusal, RequestBody};
 
 fuzz_target!(|bytes: &[u8]| {
-    let made = reader::create(bytes, &Default::default());
-    let ordered = reader::ask(bytes, &Default::default());
-    let posted = reader::posted_events(bytes);
+    let made = CreateBody::read(bytes, &Default::default());
+    let ordered = CommandBody::read(bytes, &Default::default());
+    let posted = EventsBody::read(bytes, &());
     if made.is_ok() || ordered.is_ok() || posted.is_ok() {
         // It keeps numbers in floats, which cannot hold all.
         if let Err(error) = serde_json::from_slice::<serde_json::Value>(bytes) {
@@ -20,8 +21,11 @@ fuzz_target!(|bytes: &[u8]| {
     said(made.err());
     said(ordered.err());
     said(posted.err());
-    said(reader::terminal(bytes, &Default::default()).err());
-    said(reader::signal(bytes).err());
+    said(CreateNetwork::read(bytes, &Default::default()).err());
+    said(TerminalBody::read(bytes, &Default::default()).err());
+    said(SignalBody::read(bytes, &()).err());
+    said(ExposeBody::read(bytes, &()).err());
+    said(TokenBody::read(bytes, &()).err());
     said(reader::json_content([bytes], []).err());
     said(reader::json_content([&b"application/json"[..]], [bytes]).err());
     reader::wants_stream([bytes]);

@@ -1,13 +1,13 @@
-//! The body of create (section 4.1) as clients write it: what is left out takes its default.
+//! The bodies of create and of a network change. An absent field takes its default.
 //!
-//! For the client library and the description of the interface. The server reads bodies more strictly and tells a wrong
-//! type from a value out of range, so it does not read into these types.
+//! Clients write these types, the server reads them, and the OpenAPI document describes them. Numbers are [`Integer`]s: the server
+//! checks ranges after reading, so that a message can name the value it received.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::EgressDefault;
+use crate::{EgressDefault, Integer};
 
 /// What is asked of a new sandbox. Only `image` has to be there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,17 +31,17 @@ pub struct CreateBody {
     pub workdir: Option<String>,
     /// How long the sandbox may run in all, in ms. Time spent paused does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 86_400_000u64))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000u64))]
     #[cfg_attr(feature = "openapi", schema(default = 300_000))]
-    pub timeout_ms: Option<u64>,
+    pub timeout_ms: Option<Integer>,
     /// Idle time in ms after which the sandbox is paused; 0 for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
-        schema(nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64)
+        schema(value_type = Option<u64>, nullable = false, minimum = 0, maximum = 9_007_199_254_740_991u64)
     )]
     #[cfg_attr(feature = "openapi", schema(default = 120_000))]
-    pub idle_timeout_ms: Option<u64>,
+    pub idle_timeout_ms: Option<Integer>,
     /// Tags of yours, by which lists can be filtered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata, required = false))]
@@ -59,17 +59,17 @@ pub struct CreateResources {
     /// Virtual processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::cpu_asked, required = false))]
-    pub cpu: Option<u32>,
+    pub cpu: Option<Integer>,
     /// Memory in MB.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 2048, maximum = 16_384))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, nullable = false, minimum = 2048, maximum = 16_384))]
     #[cfg_attr(feature = "openapi", schema(default = 4096))]
-    pub memory_mb: Option<u32>,
+    pub memory_mb: Option<Integer>,
     /// Disk in MB.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 5120, maximum = 51_200))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, nullable = false, minimum = 5120, maximum = 51_200))]
     #[cfg_attr(feature = "openapi", schema(default = 10_240))]
-    pub disk_mb: Option<u32>,
+    pub disk_mb: Option<Integer>,
 }
 
 /// A network policy as clients write it: of a new sandbox, or a change of one that is there.
@@ -105,5 +105,5 @@ pub struct CreateIngress {
     /// Inbound ports to allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::ports, required = false))]
-    pub allow_ports: Option<Vec<u16>>,
+    pub allow_ports: Option<Vec<Integer>>,
 }

@@ -5,7 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Expected, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{Pagination, SandboxId, Timestamp};
@@ -63,6 +64,28 @@ kinds! {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no kind of event")]
 pub struct UnknownEventKind;
+
+impl EventKind {
+    /// The kinds that clients post. The service records the others.
+    pub const POSTED: &[Self] =
+        &[Self::AgentThinking, Self::AgentToolCall, Self::AgentToolResult, Self::AgentError, Self::CostLlm];
+
+    fn deserialize_posted<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        let kind = Self::POSTED.iter().copied().find(|kind| kind.as_str() == name);
+        kind.ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&name), &PostedKind))
+    }
+}
+
+/// What an event that is posted may be, for messages.
+struct PostedKind;
+
+impl Expected for PostedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = EventKind::POSTED.iter().map(|kind| kind.as_str()).collect();
+        write!(f, "one of {}; the service records the others itself", names.join(", "))
+    }
+}
 
 impl FromStr for EventKind {
     type Err = UnknownEventKind;
@@ -126,10 +149,10 @@ impl From<EventId> for String {
 }
 
 /// Names a run: whatever a client does that belongs together, over as many sandboxes as it likes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = r"^[\x21-\x7e]{1,128}$", example = "run_7"))]
-#[serde(try_from = "String", into = "String")]
+#[serde(into = "String")]
 pub struct RunId(String);
 
 /// What a text lacks to name a run.
@@ -157,6 +180,14 @@ impl TryFrom<String> for RunId {
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let wrong = |_| D::Error::invalid_type(Unexpected::Str(&text), &"1 to 128 visible ASCII characters");
+        text.parse().map_err(wrong)
     }
 }
 
@@ -229,12 +260,12 @@ pub struct EventList {
 #[serde(rename_all = "camelCase")]
 pub struct EventBody {
     /// `agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error` or `cost.llm`.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "EventKind::deserialize_posted")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::posted_kind))]
     pub kind: EventKind,
     pub run_id: RunId,
     /// At most 16 KiB as JSON.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "object_or_nothing")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::event_data, required = false))]
     pub data: Map<String, Value>,
     /// When it happened; now where it is left out.
@@ -242,6 +273,38 @@ pub struct EventBody {
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::moment, required = false))]
     pub timestamp: Option<Timestamp>,
 }
+
+/// An object as it is; an empty one if the field is absent.
+fn object_or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
+    match Option::<Value>::deserialize(from)? {
+        None => Ok(Map::new()),
+        Some(Value::Object(object)) => Ok(object),
+        Some(_) => Err(D::Error::invalid_type(Unexpected::Other("another value"), &"an object")),
+    }
+}
+
+/// The body of a request that posts events: one, or an array of 1 to 100.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct EventsBody(pub Vec<EventBody>);
+
+impl EventsBody {
+    /// Events in one request.
+    pub const MAX: usize = 100;
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for EventsBody {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder};
+        let one = || utoipa::openapi::Ref::from_schema_name("EventBody");
+        let more = ArrayBuilder::new().items(one()).min_items(Some(1)).max_items(Some(Self::MAX));
+        OneOfBuilder::new().item(one()).item(more).into()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for EventsBody {}
 
 /// What posting events answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -319,6 +382,13 @@ mod tests {
             assert_eq!(kind.as_str().parse(), Ok(*kind));
         }
         assert_eq!("exec".parse::<EventKind>(), Err(UnknownEventKind));
+    }
+
+    #[test]
+    fn clients_post_what_the_service_cannot_know() {
+        let posted: Vec<&str> = EventKind::POSTED.iter().map(|kind| kind.as_str()).collect();
+        let expected = ["agent.thinking", "agent.tool_call", "agent.tool_result", "agent.error", "cost.llm"];
+        assert_eq!(posted, expected);
     }
 
     #[test]

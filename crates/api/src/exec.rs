@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::RunId;
+use crate::{Integer, RunId};
 
-// As clients write it; the server does not read into this type, as with create.
 /// A command to run. Only `command` has to be there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -26,9 +25,9 @@ pub struct ExecuteBody {
     pub env: Option<BTreeMap<String, String>>,
     /// Time in ms after which the command and all that it started are killed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 300_000))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 300_000))]
     #[cfg_attr(feature = "openapi", schema(default = 60_000))]
-    pub timeout_ms: Option<u64>,
+    pub timeout_ms: Option<Integer>,
     /// Text that the command reads from its standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -64,8 +63,8 @@ pub struct DetachedBody {
     pub env: Option<BTreeMap<String, String>>,
     /// Time in ms after which the command and all that it started are killed; there is none where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 86_400_000))]
-    pub timeout_ms: Option<u64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000))]
+    pub timeout_ms: Option<Integer>,
     /// Text that the command reads from its standard input first.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -78,6 +77,15 @@ pub struct DetachedBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
+}
+
+/// The body of execute: a command whose end the response waits for, or one that goes on by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum CommandBody {
+    Attached(ExecuteBody),
+    Detached(DetachedBody),
 }
 
 /// One command, complete: defaults are already in.
@@ -120,6 +128,31 @@ pub struct ExecutionResult {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub stderr_truncated: bool,
+}
+
+/// The events of a stream of output, by the name that each message has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEvent {
+    Stdout,
+    Stderr,
+    /// Output that is not stored any more was skipped.
+    Dropped,
+    /// The end of the command; the data is a [`Done`].
+    Done,
+    /// The end of the stream; the data is an error object.
+    Error,
+}
+
+impl StreamEvent {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Dropped => "dropped",
+            Self::Done => "done",
+            Self::Error => "error",
+        }
+    }
 }
 
 /// The data of a stream's last event, `done`.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ALPHABET;
-use crate::{ErrorObject, Pagination, SandboxId, Timestamp};
+use crate::{ErrorObject, Integer, Pagination, SandboxId, Timestamp};
 
 const PREFIX: &str = "ex_";
 /// Random characters: 20 of base 32 are 100 bits.
@@ -217,7 +217,6 @@ pub struct StdinWritten {
     pub closed: bool,
 }
 
-// As clients write it; the server does not read into this type, as with create.
 /// A terminal to open. Nothing has to be there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -225,12 +224,12 @@ pub struct StdinWritten {
 pub struct TerminalBody {
     /// Columns.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 1000, default = 80))]
-    pub cols: Option<u16>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>, nullable = false, minimum = 1, maximum = 1000, default = 80))]
+    pub cols: Option<Integer>,
     /// Rows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 1000, default = 24))]
-    pub rows: Option<u16>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>, nullable = false, minimum = 1, maximum = 1000, default = 24))]
+    pub rows: Option<Integer>,
     /// Run with bash. At most 65,536 bytes of UTF-8; a login shell where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, max_length = 65_536, pattern = r"^[^\x00]*$"))]
@@ -245,8 +244,8 @@ pub struct TerminalBody {
     pub env: Option<BTreeMap<String, String>>,
     /// Time in ms after which it is killed; there is none where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1, maximum = 86_400_000))]
-    pub timeout_ms: Option<u64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000))]
+    pub timeout_ms: Option<Integer>,
     /// Whether a paused sandbox is resumed for it; if not, that is `INVALID_STATE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]

@@ -24,12 +24,12 @@ mod views;
 pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
 pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
 pub use events::{
-    BadEventId, BadRunId, EventBody, EventId, EventKind, EventList, EventsRecorded, RunId, RuntimeEvent,
-    UnknownEventKind,
+    BadEventId, BadRunId, EventBody, EventId, EventKind, EventList, EventsBody, EventsRecorded, RunId,
+    RuntimeEvent, UnknownEventKind,
 };
 #[cfg(feature = "openapi")]
 pub use events::{EventKinds, Moment};
-pub use exec::{DetachedBody, Done, ExecuteBody, ExecuteRequest, ExecutionResult};
+pub use exec::{CommandBody, DetachedBody, Done, ExecuteBody, ExecuteRequest, ExecutionResult, StreamEvent};
 #[cfg(feature = "openapi")]
 pub use executions::OutputPlace;
 pub use executions::{
@@ -53,6 +53,10 @@ pub use views::{
     NetworkUsage, NetworkView, Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView,
     TerminateResult, Times,
 };
+
+/// A whole number in a request body. Wide enough for every integer that JSON libraries read, so that a value out of its range can be
+/// named in a message.
+pub type Integer = i128;
 
 /// The version of the interface: the first part of every path.
 pub const VERSION: &str = "v1";

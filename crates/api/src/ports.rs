@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Timestamp;
+use crate::{Integer, Timestamp};
 
 /// Who reaches an exposed port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -108,8 +108,8 @@ impl fmt::Debug for PortToken {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExposeBody {
-    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65535, example = 8080))]
-    pub port: u16,
+    #[cfg_attr(feature = "openapi", schema(value_type = u16, minimum = 1, maximum = 65535, example = 8080))]
+    pub port: Integer,
     /// `private` where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -127,6 +127,6 @@ pub struct ExposeBody {
 pub struct TokenBody {
     /// How long it is good for; an hour where it is left out, a week at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 1000, maximum = 604_800_000_u64))]
-    pub expires_in_ms: Option<u64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1000, maximum = 604_800_000_u64))]
+    pub expires_in_ms: Option<Integer>,
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, Visitor};
+use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
@@ -81,11 +81,11 @@ impl<'de> Deserialize<'de> for Timestamp {
             type Value = Timestamp;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{BadTimestamp}")
+                f.write_str("a time of RFC 3339 from 1970 on, such as '2026-01-02T03:04:05.678Z'")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
-                text.parse().map_err(E::custom)
+                text.parse().map_err(|_| E::invalid_type(Unexpected::Str(text), &self))
             }
         }
 

@@ -83,7 +83,7 @@ impl Create {
     /// # Ok(()) });
     /// ```
     pub fn cpu(mut self, cpu: u32) -> Self {
-        self.resources().cpu = Some(cpu);
+        self.resources().cpu = Some(cpu.into());
         self
     }
 
@@ -97,7 +97,7 @@ impl Create {
     /// # Ok(()) });
     /// ```
     pub fn memory_mb(mut self, memory_mb: u32) -> Self {
-        self.resources().memory_mb = Some(memory_mb);
+        self.resources().memory_mb = Some(memory_mb.into());
         self
     }
 
@@ -111,7 +111,7 @@ impl Create {
     /// # Ok(()) });
     /// ```
     pub fn disk_mb(mut self, disk_mb: u32) -> Self {
-        self.resources().disk_mb = Some(disk_mb);
+        self.resources().disk_mb = Some(disk_mb.into());
         self
     }
 
@@ -154,7 +154,7 @@ impl Create {
     /// # Ok(()) });
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.body.timeout_ms = Some(ms(timeout));
+        self.body.timeout_ms = Some(ms(timeout).into());
         self
     }
 
@@ -168,7 +168,7 @@ impl Create {
     /// # Ok(()) });
     /// ```
     pub fn idle_timeout(mut self, idle: Duration) -> Self {
-        self.body.idle_timeout_ms = Some(ms(idle));
+        self.body.idle_timeout_ms = Some(ms(idle).into());
         self
     }
 
@@ -214,7 +214,7 @@ impl Create {
     pub fn allow_ports(mut self, ports: impl IntoIterator<Item = u16>) -> Self {
         let network = self.body.network.get_or_insert_default();
         let ingress = network.ingress.get_or_insert_with(CreateIngress::default);
-        ingress.allow_ports.get_or_insert_default().extend(ports);
+        ingress.allow_ports.get_or_insert_default().extend(ports.into_iter().map(api::Integer::from));
         self
     }
 

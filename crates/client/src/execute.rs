@@ -132,7 +132,7 @@ impl Execute {
     /// # Ok(()) });
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.body.timeout_ms = Some(ms(timeout));
+        self.body.timeout_ms = Some(ms(timeout).into());
         self
     }
 
@@ -233,7 +233,9 @@ impl Execute {
     }
 
     async fn whole(self) -> Result<ExecutionResult> {
-        let limit = Duration::from_millis(self.body.timeout_ms.unwrap_or(TIMEOUT_MS));
+        let limit = Duration::from_millis(
+            self.body.timeout_ms.map_or(TIMEOUT_MS, |ms| u64::try_from(ms).unwrap_or(TIMEOUT_MS)),
+        );
         let transport = self.sandbox.client().transport();
         let call = match &self.key {
             Key::Made => self.call("/execute", Safety::Command)?.key(&ids::random_id("key_"))?,

@@ -28,7 +28,7 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub fn expose(&self, port: u16) -> Expose {
-        let body = ExposeBody { port, visibility: None, auto_resume: None };
+        let body = ExposeBody { port: port.into(), visibility: None, auto_resume: None };
         Expose { sandbox: self.clone(), body, key: None }
     }
 
@@ -209,7 +209,7 @@ impl TokenFor {
     /// # Ok(()) });
     /// ```
     pub fn expires_in(mut self, time: Duration) -> Self {
-        self.body.expires_in_ms = Some(ms(time));
+        self.body.expires_in_ms = Some(ms(time).into());
         self
     }
 

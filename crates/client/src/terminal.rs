@@ -77,7 +77,7 @@ impl OpenTerminal {
     /// # Ok(()) });
     /// ```
     pub fn size(mut self, cols: u16, rows: u16) -> Self {
-        (self.body.cols, self.body.rows) = (Some(cols), Some(rows));
+        (self.body.cols, self.body.rows) = (Some(cols.into()), Some(rows.into()));
         self
     }
 

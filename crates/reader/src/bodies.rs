@@ -1,83 +1,143 @@
-//! The bodies of create (section 4.1) and execute (section 4.7), and of a change of the network policy.
+//! Request bodies: what each is read as, and what it asks for once its values are checked.
 
-use api::SandboxConfig;
+use api::{
+    CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody, EventsBody, ExecuteBody, ExecuteRequest,
+    ExposeBody, SandboxConfig, SignalBody, TerminalBody, TokenBody,
+};
 use rules::{
-    ConfigError, ConfigRules, CreateInput, ExecuteInput, ExecuteRefusal, Integer, NetworkChange, NetworkInput,
+    ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeOrder, Integer,
+    NetworkChange, POSTED_DATA_BYTES, shown,
 };
 
-use crate::Refusal;
-use crate::fields::Fields;
+use crate::{Refusal, strict};
 
-const CREATE: &[&str] =
-    &["image", "resources", "env", "workdir", "timeoutMs", "idleTimeoutMs", "metadata", "network"];
-const RESOURCES: &[&str] = &["cpu", "memoryMb", "diskMb"];
-const NETWORK: &[&str] = &["egress", "ingress"];
-const EGRESS: &[&str] = &["allow", "default"];
-const INGRESS: &[&str] = &["allowPorts"];
-pub const EXECUTE: &[&str] = &["command", "cwd", "env", "timeoutMs", "stdin", "autoResume"];
+/// A body that an endpoint takes. The type is the one that clients write and the OpenAPI document describes.
+pub trait RequestBody: Sized {
+    /// What decides about values.
+    type Rules;
+    /// What is asked for, complete and checked.
+    type Order;
 
-/// Reads a body of create and puts the defaults in.
-pub fn create(body: &[u8], rules: &ConfigRules) -> Result<SandboxConfig, Refusal> {
-    let fields = Fields::of_body(body, CREATE)?;
-    let mut input = CreateInput {
-        image: fields.required_text("image")?,
-        env: fields.map("env")?,
-        workdir: fields.text("workdir")?,
-        timeout_ms: fields.integer("timeoutMs")?,
-        idle_timeout_ms: fields.integer("idleTimeoutMs")?,
-        metadata: fields.map("metadata")?,
-        ..CreateInput::default()
-    };
-    if let Some(resources) = fields.object("resources", RESOURCES)? {
-        input.cpu = resources.integer("cpu")?;
-        input.memory_mb = resources.integer("memoryMb")?;
-        input.disk_mb = resources.integer("diskMb")?;
-    }
-    if let Some(network) = fields.object("network", NETWORK)? {
-        input.network = policy(&network)?;
-    }
-    rules::sandbox_config(input, rules).map_err(|error| readable(error).into())
+    fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Order, Refusal>;
 }
 
-/// Reads a body that changes a network policy: what stands at `network` in a body of create.
-pub fn network(body: &[u8], rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
-    let input = policy(&Fields::of_body(body, NETWORK)?)?;
-    rules::network_change(input, rules).map_err(|error| readable(error).into())
-}
+impl RequestBody for CreateBody {
+    type Rules = ConfigRules;
+    type Order = SandboxConfig;
 
-fn policy(network: &Fields<'_>) -> Result<NetworkInput, Refusal> {
-    let mut input = NetworkInput::default();
-    if let Some(egress) = network.object("egress", EGRESS)? {
-        input.egress_allow = egress.texts("allow")?;
-        input.egress_default = egress.text("default")?;
+    fn read(body: &[u8], rules: &ConfigRules) -> Result<SandboxConfig, Refusal> {
+        rules::sandbox_config(strict::body(body)?, rules).map_err(|error| readable(error).into())
     }
-    if let Some(ingress) = network.object("ingress", INGRESS)? {
-        input.ingress_allow_ports = ingress.integers("allowPorts")?;
+}
+
+/// A change of a network policy: what stands at `network` in a body of create.
+impl RequestBody for CreateNetwork {
+    type Rules = ConfigRules;
+    type Order = NetworkChange;
+
+    fn read(body: &[u8], rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
+        rules::network_change(strict::body(body)?, rules).map_err(|error| readable(error).into())
     }
-    Ok(input)
 }
 
-/// What every body of a command has.
-pub fn execute_input(fields: &Fields<'_>, command: String) -> Result<ExecuteInput, Refusal> {
-    Ok(ExecuteInput {
-        command,
-        cwd: fields.text("cwd")?,
-        env: fields.map("env")?,
-        timeout_ms: fields.integer("timeoutMs")?,
-        stdin: fields.text("stdin")?,
-        auto_resume: fields.boolean("autoResume")?,
-    })
+/// A command, complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandOrder {
+    Attached(ExecuteRequest),
+    Detached(DetachedCommand),
 }
 
-pub fn refused(refusal: ExecuteRefusal) -> Refusal {
+impl RequestBody for CommandBody {
+    type Rules = ExecuteRules;
+    type Order = CommandOrder;
+
+    /// A detached command has fields that an attached one ignores, so it is read again as what it is.
+    fn read(body: &[u8], rules: &ExecuteRules) -> Result<CommandOrder, Refusal> {
+        let command: ExecuteBody = strict::body(body)?;
+        if command.detached == Some(true) {
+            let command: DetachedBody = strict::body(body)?;
+            return rules::detached_command(command, rules).map(CommandOrder::Detached).map_err(refused);
+        }
+        rules::execute_request(command, rules).map(CommandOrder::Attached).map_err(refused)
+    }
+}
+
+impl RequestBody for TerminalBody {
+    type Rules = ExecuteRules;
+    type Order = DetachedCommand;
+
+    fn read(body: &[u8], rules: &ExecuteRules) -> Result<DetachedCommand, Refusal> {
+        rules::terminal_command(strict::body(body)?, rules).map_err(refused)
+    }
+}
+
+impl RequestBody for SignalBody {
+    type Rules = ();
+    /// The signal's number.
+    type Order = i32;
+
+    fn read(body: &[u8], (): &()) -> Result<i32, Refusal> {
+        let Self { signal } = strict::body(body)?;
+        signal_number(&signal).ok_or_else(|| {
+            let names: Vec<&str> = api::SIGNALS.iter().map(|(name, _)| *name).collect();
+            let allowed = format!("one of {}", names.join(", "));
+            ConfigError { field: "signal".to_owned(), got: shown(&signal), allowed }.into()
+        })
+    }
+}
+
+impl RequestBody for ExposeBody {
+    type Rules = ();
+    type Order = ExposeOrder;
+
+    fn read(body: &[u8], (): &()) -> Result<ExposeOrder, Refusal> {
+        rules::expose_order(&strict::body(body)?).map_err(|error| readable(error).into())
+    }
+}
+
+impl RequestBody for TokenBody {
+    type Rules = ();
+    /// The lifetime in milliseconds.
+    type Order = u64;
+
+    fn read(body: &[u8], (): &()) -> Result<u64, Refusal> {
+        rules::token_lifetime_ms(&strict::body(body)?).map_err(|error| readable(error).into())
+    }
+}
+
+impl RequestBody for EventsBody {
+    type Rules = ();
+    type Order = Vec<EventBody>;
+
+    fn read(body: &[u8], (): &()) -> Result<Vec<EventBody>, Refusal> {
+        let (events, is_array) = strict::one_or_more::<EventBody>(body, Self::MAX)?;
+        for (index, event) in events.iter().enumerate() {
+            let bytes = serde_json::to_string(&event.data).map_or(usize::MAX, |text| text.len());
+            if bytes > POSTED_DATA_BYTES {
+                let field = if is_array { format!("[{index}].data") } else { "data".to_owned() };
+                let got = format!("{bytes} bytes of JSON");
+                let allowed = format!("at most {POSTED_DATA_BYTES} bytes");
+                return Err(ConfigError { field, got, allowed }.into());
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// The number of a signal that can be sent.
+pub fn signal_number(name: &str) -> Option<i32> {
+    api::SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| i32::from(*number))
+}
+
+fn refused(refusal: ExecuteRefusal) -> Refusal {
     match refusal {
         ExecuteRefusal::CommandTooLong { bytes, most } => Refusal::CommandTooLong { bytes, most },
         ExecuteRefusal::Invalid(error) => readable(error).into(),
     }
 }
 
-/// A number past [`Integer`] was read as the nearest in it, which is not what the client wrote.
-pub(crate) fn readable(error: ConfigError) -> ConfigError {
+/// A number past [`Integer`] was read as the nearest one in it, which is not what the client wrote.
+fn readable(error: ConfigError) -> ConfigError {
     let got = match error.got.parse::<Integer>() {
         Ok(Integer::MAX) => "above 10^38".to_owned(),
         Ok(Integer::MIN) => "below -10^38".to_owned(),

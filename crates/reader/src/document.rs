@@ -86,22 +86,6 @@ pub fn text(value: &RawValue) -> Result<String, Refusal> {
     serde_json::from_str(value.get()).map_err(|error| not_json(&error))
 }
 
-/// Which entries of an object are kept.
-#[derive(Debug, Clone, Copy)]
-pub enum Keep {
-    All,
-    Named(&'static [&'static str]),
-}
-
-impl Keep {
-    fn keeps(self, name: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Named(names) => names.contains(&name),
-        }
-    }
-}
-
 /// An object's or a list's entries.
 pub enum Entries<T> {
     Read(Vec<T>),
@@ -110,9 +94,25 @@ pub enum Entries<T> {
 }
 
 /// The entries of a value of [`Kind::Object`], in their order; a name that comes twice is there twice.
-pub fn entries(value: &RawValue, keep: Keep) -> Result<Entries<(String, &RawValue)>, Refusal> {
+pub fn entries(value: &RawValue) -> Result<Entries<(String, &RawValue)>, Refusal> {
     let mut json = serde_json::Deserializer::from_str(value.get());
-    Members(keep).deserialize(&mut json).map_err(|error| not_json(&error))
+    json.deserialize_map(Members).map_err(|error| not_json(&error))
+}
+
+/// The values of an object's known fields, in the order of `names`. Other fields are passed over. `twice` gets the name of a field
+/// that is repeated, and its first two values.
+pub fn fields<'de>(
+    value: &'de RawValue,
+    names: &'static [&'static str],
+    twice: impl FnOnce(&str, &RawValue, &RawValue) -> Refusal,
+) -> Result<Vec<Option<&'de RawValue>>, Refusal> {
+    let mut json = serde_json::Deserializer::from_str(value.get());
+    let mut read = KnownFields { names, values: vec![None; names.len()], repeated: None };
+    json.deserialize_map(&mut read).map_err(|error| not_json(&error))?;
+    match read.repeated {
+        Some((name, first, second)) => Err(twice(name, first, second)),
+        None => Ok(read.values),
+    }
 }
 
 /// The elements of a value of [`Kind::List`].
@@ -125,15 +125,7 @@ pub const fn most_entries() -> usize {
     ENTRIES_MAX
 }
 
-struct Members(Keep);
-
-impl<'de> DeserializeSeed<'de> for Members {
-    type Value = Entries<(String, &'de RawValue)>;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_map(self)
-    }
-}
+struct Members;
 
 impl<'de> Visitor<'de> for Members {
     type Value = Entries<(String, &'de RawValue)>;
@@ -145,15 +137,69 @@ impl<'de> Visitor<'de> for Members {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut read = Vec::new();
         let mut too_many = false;
-        while let Some(name) = map.next_key::<String>()? {
-            if !self.0.keeps(&name) || too_many {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            read.push((name, map.next_value()?));
+        while !too_many {
+            let Some(entry) = map.next_entry()? else { break };
+            read.push(entry);
             too_many = read.len() > ENTRIES_MAX;
         }
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(if too_many { Entries::TooMany } else { Entries::Read(read) })
+    }
+}
+
+struct KnownFields<'de> {
+    names: &'static [&'static str],
+    values: Vec<Option<&'de RawValue>>,
+    /// The first name that came twice, with both values.
+    repeated: Option<(&'static str, &'de RawValue, &'de RawValue)>,
+}
+
+impl<'de> Visitor<'de> for &mut KnownFields<'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(found) = map.next_key_seed(KnownName(self.names))? {
+            let Some(index) = found else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let value: &'de RawValue = map.next_value()?;
+            match self.values[index] {
+                None => self.values[index] = Some(value),
+                Some(first) if self.repeated.is_none() => {
+                    self.repeated = Some((self.names[index], first, value));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The index of a name, if it is known.
+struct KnownName(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for KnownName {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Option<usize>, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for KnownName {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
+        Ok(self.0.iter().position(|known| *known == name))
     }
 }
 

@@ -6,27 +6,21 @@
 
 mod bodies;
 mod document;
-mod events;
 mod executions;
-mod fields;
 mod files;
 mod headers;
 mod images;
 mod integer;
-mod ports;
 mod query;
+mod strict;
 
 use rules::{ConfigError, QueryError};
 
-pub use bodies::{create, network};
-pub use events::posted_events;
-pub use executions::{
-    Ask, ExecutionQuery, Place, ask, execution_query, line_ends, page, place, signal, signal_number, terminal,
-};
+pub use bodies::{CommandOrder, RequestBody, signal_number};
+pub use executions::{ExecutionQuery, Place, execution_query, line_ends, page, place};
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
 pub use images::{ImageQuery, images};
-pub use ports::{expose, port_token};
 pub use query::{events, list, path_segment};
 
 /// Why a request is not taken.

@@ -1,20 +1,32 @@
 use std::collections::BTreeMap;
 
-use api::{EgressDefault, IngressPolicy};
+use api::{CommandBody, CreateBody, CreateNetwork, EgressDefault, EventBody, EventsBody, IngressPolicy};
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use rules::{ConfigRules, ExecuteRules};
 use serde_json::{Value, json};
 
 use super::*;
 
+fn create(body: &[u8], rules: &ConfigRules) -> Result<api::SandboxConfig, Refusal> {
+    CreateBody::read(body, rules)
+}
+
+fn network(body: &[u8], rules: &ConfigRules) -> Result<rules::NetworkChange, Refusal> {
+    CreateNetwork::read(body, rules)
+}
+
+fn posted_events(body: &[u8]) -> Result<Vec<EventBody>, Refusal> {
+    EventsBody::read(body, &())
+}
+
 fn made(body: &[u8]) -> Result<api::SandboxConfig, Refusal> {
     create(body, &ConfigRules::default())
 }
 
 fn ordered(body: &[u8]) -> Result<api::ExecuteRequest, Refusal> {
-    match ask(body, &ExecuteRules::default())? {
-        Ask::Attached(request) => Ok(request),
-        Ask::Detached(command) => Ok(command.request),
+    match CommandBody::read(body, &ExecuteRules::default())? {
+        CommandOrder::Attached(request) => Ok(request),
+        CommandOrder::Detached(command) => Ok(command.request),
     }
 }
 
@@ -265,6 +277,11 @@ const BAD_CREATES: &[(&[u8], &str, &str)] = &[
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"default\":\"ask\"}}}",
         "INVALID_CONFIG",
         "network.egress.default is 'ask'; allowed is 'allow' or 'deny'",
+    ),
+    (
+        b"{\"image\":\"x\",\"network\":{\"egress\":{\"default\":\"Deny\"}}}",
+        "INVALID_CONFIG",
+        "network.egress.default is 'Deny'; allowed is 'allow' or 'deny'",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"default\":1}}}",
@@ -673,7 +690,8 @@ mod events {
     use api::{EventKind, Timestamp};
     use serde_json::json;
 
-    use crate::{Refusal, posted_events};
+    use super::posted_events;
+    use crate::Refusal;
 
     fn refusal(body: &str) -> (bool, String) {
         let refusal = posted_events(body.as_bytes()).unwrap_err();
@@ -732,5 +750,102 @@ mod events {
             assert!(message.contains(said), "{message}");
             assert_eq!(was_config, is_config, "{message}");
         }
+    }
+}
+
+mod bodies {
+    use api::{CommandBody, ExposeBody, PortVisibility, SignalBody, TerminalBody, TokenBody};
+    use rules::{ExecuteRules, ExposeOrder};
+
+    use crate::{CommandOrder, Refusal, RequestBody};
+
+    fn expose(body: &[u8]) -> Result<ExposeOrder, Refusal> {
+        ExposeBody::read(body, &())
+    }
+
+    fn port_token(body: &[u8]) -> Result<u64, Refusal> {
+        TokenBody::read(body, &())
+    }
+
+    #[test]
+    fn a_text_outside_a_set_is_shown_cut_and_escaped() {
+        let text = format!("\u{1b}[31m\r\n{}", "x".repeat(10_000));
+        let body = serde_json::json!({ "port": 80, "visibility": text }).to_string();
+        let message = expose(body.as_bytes()).unwrap_err().to_string();
+        assert!(message.starts_with(r"visibility is '\u{1b}[31m\r\nxxx"), "{message}");
+        assert!(
+            message.len() < 200 && message.contains("xxx...'; allowed is 'private' or 'public'"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn signals_are_read_by_their_names() {
+        let signal = |body: &str| SignalBody::read(body.as_bytes(), &());
+        assert_eq!(signal(r#"{"signal":"SIGINT"}"#), Ok(2));
+        for body in [r#"{"signal":"INT"}"#, r#"{"signal":2}"#, r#"{}"#, r#"{"signal":"SIGRTMIN"}"#] {
+            assert!(signal(body).is_err(), "{body}");
+        }
+    }
+
+    fn detached(body: &str) -> Result<CommandOrder, Refusal> {
+        CommandBody::read(body.as_bytes(), &ExecuteRules::default())
+    }
+
+    #[test]
+    fn a_command_is_detached_when_it_says_so() {
+        let body = r#"{"command":"true","timeoutMs":400000,"detached":true,"openStdin":true}"#;
+        let Ok(CommandOrder::Detached(command)) = detached(body) else { panic!() };
+        assert_eq!((command.timeout_ms, command.open_stdin), (Some(400_000), true));
+        for attached in [r#"{"command":"true"}"#, r#"{"command":"true","detached":false,"openStdin":7}"#] {
+            assert!(matches!(detached(attached), Ok(CommandOrder::Attached(_))), "{attached}");
+        }
+        for wrong in [
+            r#"{"detached":true}"#,
+            r#"{"command":"true","detached":1}"#,
+            r#"{"command":"true","detached":null}"#,
+            r#"{"command":"true","detached":true,"openStdin":"yes"}"#,
+            r#"{"command":"true","detached":true,"timeoutMs":0}"#,
+            r#"{"command":"true","timeoutMs":400000}"#,
+        ] {
+            assert!(detached(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_needs_nothing_and_takes_no_stdin() {
+        let rules = ExecuteRules::default();
+        let command = TerminalBody::read(br#"{"stdin":"x"}"#, &rules).unwrap();
+        assert_eq!((command.request.command.as_str(), command.request.stdin), ("", None));
+        assert!(
+            TerminalBody::read(br#"{"cols":0}"#, &rules).is_err()
+                && TerminalBody::read(b"[]", &rules).is_err()
+        );
+    }
+
+    #[test]
+    fn what_is_given_is_taken_and_the_rest_is_usual() {
+        let order = expose(br#"{"port": 8080}"#).unwrap();
+        assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
+        let order = expose(br#"{"port": 1, "visibility": "public", "autoResume": false, "x": []}"#).unwrap();
+        assert_eq!(order, ExposeOrder { port: 1, visibility: PortVisibility::Public, auto_resume: false });
+        assert_eq!(port_token(b"{}"), Ok(3_600_000));
+        assert_eq!(port_token(br#"{"expiresInMs": 1000}"#), Ok(1000));
+    }
+
+    #[test]
+    fn wrong_types_and_wrong_values_are_told_apart() {
+        for malformed in
+            ["", "[]", "{}", r#"{"port": "80"}"#, r#"{"port": null}"#, r#"{"port": 80, "autoResume": 1}"#]
+        {
+            let refusal = expose(malformed.as_bytes()).unwrap_err();
+            assert!(!matches!(refusal, Refusal::Config(_)), "{malformed}: {refusal}");
+        }
+        for wrong in [r#"{"port": 0}"#, r#"{"port": 65536}"#, r#"{"port": 80, "visibility": "open"}"#] {
+            let refusal = expose(wrong.as_bytes()).unwrap_err();
+            assert!(matches!(refusal, Refusal::Config(_)), "{wrong}: {refusal}");
+        }
+        assert!(matches!(port_token(br#"{"expiresInMs": 1}"#), Err(Refusal::Config(_))));
+        assert!(matches!(port_token(br#"{"expiresInMs": "1s"}"#), Err(Refusal::Field(_))));
     }
 }

@@ -6,30 +6,12 @@
 mod checks;
 mod network;
 
-use std::collections::BTreeMap;
+use api::{CreateBody, Resources, SandboxConfig};
 
-use api::{Resources, SandboxConfig};
+pub use api::Integer;
 
 pub(crate) use checks::{absolute_path, env, integer};
-pub use network::{NetworkChange, NetworkInput, network_change};
-
-/// A JSON integer, wide enough for any that JSON libraries parse, so that a message can repeat the value.
-pub type Integer = i128;
-
-/// The body of a create. `None` is an absent field.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CreateInput {
-    pub image: String,
-    pub cpu: Option<Integer>,
-    pub memory_mb: Option<Integer>,
-    pub disk_mb: Option<Integer>,
-    pub env: Option<BTreeMap<String, String>>,
-    pub workdir: Option<String>,
-    pub timeout_ms: Option<Integer>,
-    pub idle_timeout_ms: Option<Integer>,
-    pub metadata: Option<BTreeMap<String, String>>,
-    pub network: NetworkInput,
-}
+pub use network::{NetworkChange, network_change};
 
 /// A value out of its range or set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,25 +72,26 @@ impl Default for ConfigRules {
 }
 
 /// Checks what was given and adds the defaults.
-pub fn sandbox_config(input: CreateInput, rules: &ConfigRules) -> Result<SandboxConfig, ConfigError> {
+pub fn sandbox_config(body: CreateBody, rules: &ConfigRules) -> Result<SandboxConfig, ConfigError> {
+    let given = body.resources.unwrap_or_default();
     let resources = Resources {
-        cpu: checks::cpu(input.cpu, rules)?,
-        memory_mb: integer("resources.memoryMb", input.memory_mb, rules.memory_mb)?,
-        disk_mb: integer("resources.diskMb", input.disk_mb, rules.disk_mb)?,
+        cpu: checks::cpu(given.cpu, rules)?,
+        memory_mb: integer("resources.memoryMb", given.memory_mb, rules.memory_mb)?,
+        disk_mb: integer("resources.diskMb", given.disk_mb, rules.disk_mb)?,
     };
-    let workdir = match input.workdir {
+    let workdir = match body.workdir {
         Some(path) => absolute_path("workdir", path)?,
         None => rules.workdir_default.clone(),
     };
     Ok(SandboxConfig {
-        image: checks::image(input.image)?,
+        image: checks::image(body.image)?,
         resources,
-        env: env(input.env.unwrap_or_default())?,
+        env: env(body.env.unwrap_or_default())?,
         workdir,
-        timeout_ms: integer("timeoutMs", input.timeout_ms, rules.timeout_ms)?,
-        idle_timeout_ms: integer("idleTimeoutMs", input.idle_timeout_ms, rules.idle_timeout_ms)?,
-        metadata: checks::metadata(input.metadata.unwrap_or_default(), rules)?,
-        network: network::policy(input.network, rules)?,
+        timeout_ms: integer("timeoutMs", body.timeout_ms, rules.timeout_ms)?,
+        idle_timeout_ms: integer("idleTimeoutMs", body.idle_timeout_ms, rules.idle_timeout_ms)?,
+        metadata: checks::metadata(body.metadata.unwrap_or_default(), rules)?,
+        network: network::policy(body.network.unwrap_or_default(), rules)?,
     })
 }
 

@@ -1,9 +1,9 @@
 //! Detached executions and terminals: their defaults and ranges, in addition to those of execute.
 
-use api::{ExecuteRequest, TerminalSize};
+use api::{DetachedBody, ExecuteBody, ExecuteRequest, TerminalBody, TerminalSize};
 
 use crate::config::{ConfigError, Integer, Range, integer};
-use crate::execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
+use crate::execution::{ExecuteRefusal, ExecuteRules, execute_request};
 
 /// A day: the maximum lifetime of a sandbox.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
@@ -22,26 +22,23 @@ pub struct DetachedCommand {
 }
 
 /// Checks the body of an execute with `detached`; shared fields have the rules of execute.
-pub fn detached_command(
-    mut input: ExecuteInput,
-    open_stdin: Option<bool>,
-    rules: &ExecuteRules,
-) -> Result<DetachedCommand, ExecuteRefusal> {
-    let timeout_ms = timeout(input.timeout_ms.take())?;
-    let request = execute_request(input, rules)?;
+pub fn detached_command(body: DetachedBody, rules: &ExecuteRules) -> Result<DetachedCommand, ExecuteRefusal> {
+    let DetachedBody { command, cwd, env, timeout_ms, stdin, open_stdin, auto_resume, .. } = body;
+    let timeout_ms = timeout(timeout_ms)?;
+    let body = ExecuteBody { command, cwd, env, stdin, auto_resume, ..ExecuteBody::default() };
+    let request = execute_request(body, rules)?;
     Ok(DetachedCommand { request, timeout_ms, open_stdin: open_stdin.unwrap_or(false), terminal: None })
 }
 
 /// Checks a body that opens a terminal. Without a command the terminal runs a shell.
-pub fn terminal_command(
-    input: ExecuteInput,
-    cols: Option<Integer>,
-    rows: Option<Integer>,
-    rules: &ExecuteRules,
-) -> Result<DetachedCommand, ExecuteRefusal> {
+pub fn terminal_command(body: TerminalBody, rules: &ExecuteRules) -> Result<DetachedCommand, ExecuteRefusal> {
+    let TerminalBody { cols, rows, command, cwd, env, timeout_ms, auto_resume } = body;
     let size = TerminalSize { cols: integer("cols", cols, COLS)?, rows: integer("rows", rows, ROWS)? };
-    let command = detached_command(input, Some(true), rules)?;
-    Ok(DetachedCommand { terminal: Some(size), ..command })
+    let command = command.unwrap_or_default();
+    let open_stdin = Some(true);
+    let body =
+        DetachedBody { command, cwd, env, timeout_ms, open_stdin, auto_resume, ..DetachedBody::default() };
+    Ok(DetachedCommand { terminal: Some(size), ..detached_command(body, rules)? })
 }
 
 /// Whether a terminal may have this size.
@@ -58,19 +55,21 @@ fn timeout(given: Option<Integer>) -> Result<Option<u64>, ConfigError> {
 mod tests {
     use super::*;
 
-    fn input(timeout_ms: Option<Integer>) -> ExecuteInput {
-        ExecuteInput { command: "true".into(), timeout_ms, ..ExecuteInput::default() }
+    fn body(timeout_ms: Option<Integer>) -> DetachedBody {
+        DetachedBody { command: "true".into(), timeout_ms, ..DetachedBody::default() }
     }
 
     #[test]
     fn a_detached_command_may_run_for_a_day_or_without_an_end() {
         let rules = ExecuteRules::default();
-        let command = detached_command(input(None), None, &rules).unwrap();
+        let command = detached_command(body(None), &rules).unwrap();
         assert_eq!((command.timeout_ms, command.open_stdin, command.terminal), (None, false, None));
-        let command = detached_command(input(Some(86_400_000)), Some(true), &rules).unwrap();
+        let command =
+            detached_command(DetachedBody { open_stdin: Some(true), ..body(Some(86_400_000)) }, &rules)
+                .unwrap();
         assert_eq!((command.timeout_ms, command.open_stdin), (Some(86_400_000), true));
         for wrong in [0, -1, 86_400_001, Integer::MAX] {
-            let refusal = detached_command(input(Some(wrong)), None, &rules).unwrap_err();
+            let refusal = detached_command(body(Some(wrong)), &rules).unwrap_err();
             assert!(
                 matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == "timeoutMs"),
                 "{wrong}"
@@ -81,7 +80,8 @@ mod tests {
     #[test]
     fn a_terminal_has_a_size() {
         let rules = ExecuteRules::default();
-        let open = |cols, rows| terminal_command(input(None), cols, rows, &ExecuteRules::default());
+        let open =
+            |cols, rows| terminal_command(TerminalBody { cols, rows, ..TerminalBody::default() }, &rules);
         let size = |cols, rows| Some(TerminalSize { cols, rows });
         assert_eq!(open(None, None).unwrap().terminal, size(80, 24));
         assert_eq!(open(Some(1), Some(1000)).unwrap().terminal, size(1, 1000));
@@ -93,10 +93,7 @@ mod tests {
         }
         assert!(is_terminal_size(TerminalSize { cols: 1, rows: 1 }));
         assert!(!is_terminal_size(TerminalSize { cols: 80, rows: 0 }));
-        let long = ExecuteInput { command: "x".repeat(65_537), ..ExecuteInput::default() };
-        assert!(matches!(
-            terminal_command(long, None, None, &rules),
-            Err(ExecuteRefusal::CommandTooLong { .. })
-        ));
+        let long = TerminalBody { command: Some("x".repeat(65_537)), ..TerminalBody::default() };
+        assert!(matches!(terminal_command(long, &rules), Err(ExecuteRefusal::CommandTooLong { .. })));
     }
 }

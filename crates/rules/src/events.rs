@@ -12,8 +12,7 @@ use crate::shown::shown;
 
 /// Bytes of a command that its events contain: a command may hold secrets, and readers of a log see its events.
 pub const SHOWN_COMMAND_BYTES: usize = 4096;
-/// Events in one request, and bytes of the JSON of one event's data.
-pub const POSTED_MAX: usize = 100;
+/// Bytes of the JSON of the data of one event.
 pub const POSTED_DATA_BYTES: usize = 16 << 10;
 /// More than there are kinds.
 const TYPES_MAX: usize = 50;
@@ -129,18 +128,6 @@ impl Given {
     }
 }
 
-/// Whether clients may post events of a kind; the service writes all others.
-pub fn is_posted(kind: EventKind) -> bool {
-    matches!(
-        kind,
-        EventKind::AgentThinking
-            | EventKind::AgentToolCall
-            | EventKind::AgentToolResult
-            | EventKind::AgentError
-            | EventKind::CostLlm
-    )
-}
-
 /// The part of a command that an event contains, and whether it was shortened.
 pub fn shown_command(command: &str) -> (&str, bool) {
     let most = command.len().min(SHOWN_COMMAND_BYTES);
@@ -236,14 +223,6 @@ mod tests {
         assert_eq!(error.to_string(), "order is given twice, 'asc' and 'desc'; allowed is one value");
         let many = vec![("type", "exec.*"); 51];
         assert_eq!(query(&many).unwrap_err().field, "type");
-    }
-
-    #[test]
-    fn clients_post_what_the_service_cannot_know() {
-        let posted: Vec<&str> =
-            EventKind::ALL.iter().filter(|kind| is_posted(**kind)).map(|kind| kind.as_str()).collect();
-        let expected = ["agent.thinking", "agent.tool_call", "agent.tool_result", "agent.error", "cost.llm"];
-        assert_eq!(posted, expected);
     }
 
     #[test]

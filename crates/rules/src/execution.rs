@@ -2,22 +2,9 @@
 //!
 //! As with create, the server checks types and this module checks values.
 
-use std::collections::BTreeMap;
+use api::{ExecuteBody, ExecuteRequest};
 
-use api::ExecuteRequest;
-
-use crate::config::{ConfigError, Integer, Range, absolute_path, env, integer};
-
-/// The body of an execute. `None` is an absent field.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExecuteInput {
-    pub command: String,
-    pub cwd: Option<String>,
-    pub env: Option<BTreeMap<String, String>>,
-    pub timeout_ms: Option<Integer>,
-    pub stdin: Option<String>,
-    pub auto_resume: Option<bool>,
-}
+use crate::config::{ConfigError, Range, absolute_path, env, integer};
 
 /// Ranges and defaults of execute. [`ExecuteRules::default`] is the documented API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,21 +32,21 @@ pub enum ExecuteRefusal {
 }
 
 /// Checks what was given and adds the defaults.
-pub fn execute_request(input: ExecuteInput, rules: &ExecuteRules) -> Result<ExecuteRequest, ExecuteRefusal> {
-    let (bytes, most) = (input.command.len(), rules.command_bytes_max);
+pub fn execute_request(body: ExecuteBody, rules: &ExecuteRules) -> Result<ExecuteRequest, ExecuteRefusal> {
+    let (bytes, most) = (body.command.len(), rules.command_bytes_max);
     if bytes > most {
         return Err(ExecuteRefusal::CommandTooLong { bytes, most });
     }
-    if input.command.contains('\0') {
-        return Err(ConfigError::text("command", &input.command, "text without NUL").into());
+    if body.command.contains('\0') {
+        return Err(ConfigError::text("command", &body.command, "text without NUL").into());
     }
     Ok(ExecuteRequest {
-        command: input.command,
-        cwd: input.cwd.map(|path| absolute_path("cwd", path)).transpose()?,
-        env: env(input.env.unwrap_or_default())?,
-        timeout_ms: integer("timeoutMs", input.timeout_ms, rules.timeout_ms)?,
-        stdin: input.stdin,
-        auto_resume: input.auto_resume.unwrap_or(true),
+        command: body.command,
+        cwd: body.cwd.map(|path| absolute_path("cwd", path)).transpose()?,
+        env: env(body.env.unwrap_or_default())?,
+        timeout_ms: integer("timeoutMs", body.timeout_ms, rules.timeout_ms)?,
+        stdin: body.stdin,
+        auto_resume: body.auto_resume.unwrap_or(true),
         // Comes from a header.
         run_id: None,
     })
@@ -67,10 +54,13 @@ pub fn execute_request(input: ExecuteInput, rules: &ExecuteRules) -> Result<Exec
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
 
-    fn given(change: impl FnOnce(&mut ExecuteInput)) -> Result<ExecuteRequest, ExecuteRefusal> {
-        let mut input = ExecuteInput { command: "true".into(), ..ExecuteInput::default() };
+    use super::*;
+    use crate::config::Integer;
+
+    fn given(change: impl FnOnce(&mut ExecuteBody)) -> Result<ExecuteRequest, ExecuteRefusal> {
+        let mut input = ExecuteBody { command: "true".into(), ..ExecuteBody::default() };
         change(&mut input);
         execute_request(input, &ExecuteRules::default())
     }

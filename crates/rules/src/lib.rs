@@ -38,20 +38,16 @@ pub use accounting::{Accounting, Phase};
 pub use admission::{
     Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, Slots, TooManyExecutions, Usage,
 };
-pub use config::{
-    ConfigError, ConfigRules, CreateInput, Integer, NetworkChange, NetworkInput, Range, network_change,
-    sandbox_config,
-};
+pub use config::{ConfigError, ConfigRules, Integer, NetworkChange, Range, network_change, sandbox_config};
 pub use cost::Prices;
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
 pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
 pub use egress::{Closed, Names, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED, WEB_PORTS, plain_name};
 pub use environment::environment;
 pub use events::{
-    BadRunHeader, EventQuery, POSTED_DATA_BYTES, POSTED_MAX, SHOWN_COMMAND_BYTES, event_query, is_posted,
-    run_header, shown_command,
+    BadRunHeader, EventQuery, POSTED_DATA_BYTES, SHOWN_COMMAND_BYTES, event_query, run_header, shown_command,
 };
-pub use execution::{ExecuteInput, ExecuteRefusal, ExecuteRules, execute_request};
+pub use execution::{ExecuteRefusal, ExecuteRules, execute_request};
 pub use executions::executions_to_drop;
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Remembered, Repeat, idempotency_key, keeps_answer, repeat,
@@ -64,8 +60,8 @@ pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured, OUTPUT_BLOCK_BYTES};
 pub use ports::{
-    ExposeInput, ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose,
-    port_label, token_lifetime_ms,
+    ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose, port_label,
+    token_lifetime_ms,
 };
 pub use position::{BadOutputPosition, OutputPosition};
 pub use pressure::{Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb, promisable_disk_mb};

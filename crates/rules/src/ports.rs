@@ -3,10 +3,10 @@
 //! A port's host is `PORT-NAME.DOMAIN`, where NAME is the host name inside the sandbox. The host decides whether a request is for a
 //! port ([`HostOf::read`]) before anything else of it is read.
 
-use api::{NetworkPolicy, PortVisibility, SandboxId};
+use api::{ExposeBody, NetworkPolicy, PortVisibility, SandboxId, TokenBody};
 
 use crate::base32;
-use crate::config::{ConfigError, Integer, Range, integer};
+use crate::config::{ConfigError, Range, integer};
 
 /// The most exposed ports of one sandbox.
 pub const MAX_PORTS: usize = 64;
@@ -17,14 +17,6 @@ const TOKEN_PREFIX: &str = "spt_";
 const MAC_BYTES: usize = 32;
 const TOKEN_BYTES: usize = 8 + MAC_BYTES;
 
-/// A body that exposes a port. `None` is an absent field.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExposeInput {
-    pub port: Integer,
-    pub visibility: Option<String>,
-    pub auto_resume: Option<bool>,
-}
-
 /// A checked request to expose a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExposeOrder {
@@ -33,20 +25,15 @@ pub struct ExposeOrder {
     pub auto_resume: bool,
 }
 
-pub fn expose_order(input: ExposeInput) -> Result<ExposeOrder, ConfigError> {
-    let visibility = match input.visibility {
-        None => PortVisibility::default(),
-        Some(text) => {
-            text.parse().map_err(|_| ConfigError::text("visibility", &text, "'private' or 'public'"))?
-        }
-    };
-    let port = integer("port", Some(input.port), PORTS)?;
-    Ok(ExposeOrder { port, visibility, auto_resume: input.auto_resume.unwrap_or(true) })
+pub fn expose_order(body: &ExposeBody) -> Result<ExposeOrder, ConfigError> {
+    let port = integer("port", Some(body.port), PORTS)?;
+    let visibility = body.visibility.unwrap_or_default();
+    Ok(ExposeOrder { port, visibility, auto_resume: body.auto_resume.unwrap_or(true) })
 }
 
 /// The lifetime of a token.
-pub fn token_lifetime_ms(expires_in_ms: Option<Integer>) -> Result<u64, ConfigError> {
-    integer("expiresInMs", expires_in_ms, LIFETIME_MS)
+pub fn token_lifetime_ms(body: &TokenBody) -> Result<u64, ConfigError> {
+    integer("expiresInMs", body.expires_in_ms, LIFETIME_MS)
 }
 
 /// Why a port is not exposed.
@@ -155,30 +142,26 @@ mod tests {
 
     #[test]
     fn a_port_alone_is_private_and_wakes() {
-        let input = ExposeInput { port: 8080, ..ExposeInput::default() };
-        let order = expose_order(input.clone()).unwrap();
+        let body = ExposeBody { port: 8080, visibility: None, auto_resume: None };
+        let order = expose_order(&body).unwrap();
         assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
-        let all = ExposeInput { visibility: Some("public".into()), auto_resume: Some(false), ..input };
-        let order = expose_order(all).unwrap();
+        let all =
+            ExposeBody { visibility: Some(PortVisibility::Public), auto_resume: Some(false), ..body.clone() };
+        let order = expose_order(&all).unwrap();
         assert_eq!((order.visibility, order.auto_resume), (PortVisibility::Public, false));
-        for (wrong, said) in [
-            (ExposeInput { port: 0, ..input.clone() }, "port is 0; allowed is 1 to 65535"),
-            (ExposeInput { port: 65_536, ..input.clone() }, "port is 65536; allowed is 1 to 65535"),
-            (
-                ExposeInput { visibility: Some("Public".into()), ..input },
-                "visibility is 'Public'; allowed is 'private' or 'public'",
-            ),
-        ] {
-            assert_eq!(expose_order(wrong).unwrap_err().to_string(), said);
+        for port in [0, -1, 65_536] {
+            let message = expose_order(&ExposeBody { port, ..body.clone() }).unwrap_err().to_string();
+            assert_eq!(message, format!("port is {port}; allowed is 1 to 65535"));
         }
     }
 
     #[test]
     fn tokens_live_an_hour_and_a_week_at_most() {
-        assert_eq!(token_lifetime_ms(None), Ok(3_600_000));
-        assert_eq!(token_lifetime_ms(Some(604_800_000)), Ok(604_800_000));
+        let lifetime = |expires_in_ms| token_lifetime_ms(&TokenBody { expires_in_ms });
+        assert_eq!(lifetime(None), Ok(3_600_000));
+        assert_eq!(lifetime(Some(604_800_000)), Ok(604_800_000));
         for wrong in [0, -1, 999, 604_800_001, Integer::MAX] {
-            assert!(token_lifetime_ms(Some(wrong)).is_err(), "{wrong}");
+            assert!(lifetime(Some(wrong)).is_err(), "{wrong}");
         }
     }
 

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use api::CreateBody;
 use driver_oci::{DiskRates, OciDriver, Settings};
 use engine::{
     Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolTarget, Template,
 };
 use image::{Catalogue, Image, Images};
 use net::Network;
-use rules::{ConfigRules, CreateInput, Host, Overcommit, sandbox_config};
+use rules::{ConfigRules, Host, Overcommit, sandbox_config};
 use store::SqliteStore;
 
 use crate::config::Config;
@@ -115,8 +116,8 @@ fn pool_targets(config: &Config) -> Result<BTreeMap<String, PoolTarget>> {
     let wanted = config.pool.iter().filter(|(_, count)| **count > 0);
     wanted
         .map(|(image, count)| {
-            let input = CreateInput { image: image.clone(), ..CreateInput::default() };
-            let resources = sandbox_config(input, &ConfigRules::default())
+            let body = CreateBody { image: image.clone(), ..CreateBody::default() };
+            let resources = sandbox_config(body, &ConfigRules::default())
                 .with_context(|| format!("pool.\"{image}\""))?
                 .resources;
             Ok((image.clone(), PoolTarget { count: *count, resources }))

@@ -1,8 +1,7 @@
-//! The only table from what went wrong to what the client is told.
+//! The errors of the API: which status, code and message each fault becomes, and the only constructor of the error body.
 //!
-//! Handlers and layers answer with [`ApiError`]. As a response it has its status and no body yet: the outermost layer writes the
-//! body of section 7, because it alone knows the request's id. What an unexpected fault was goes into the log with that id
-//! ([`ApiError::cause`]) and never to the client.
+//! Handlers and layers return [`ApiError`]. As a response it has its status and no body: the outermost layer adds the body, because
+//! it knows the request's id. The cause of an unexpected fault goes into the log with that id and never to the client.
 
 mod entry;
 mod executions;
@@ -11,7 +10,10 @@ mod images;
 mod operations;
 mod ports;
 
-use api::ErrorCode;
+use std::error::Error;
+use std::sync::Arc;
+
+use api::{ErrorBody, ErrorCode, ErrorObject};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
@@ -22,6 +24,8 @@ pub use executions::{no_execution, not_a_terminal};
 pub use operations::{During, not_found, of_engine, of_quota};
 pub use ports::{crowded, nobody, port_not_found, silent};
 
+type Cause = Arc<dyn Error + Send + Sync>;
+
 /// What the client is told.
 #[derive(Debug, Clone)]
 pub struct ApiError {
@@ -30,8 +34,8 @@ pub struct ApiError {
     pub details: Map<String, Value>,
     /// For the header `Retry-After`.
     pub retry_after_s: Option<u64>,
-    /// For the log alone: what really happened, where the message must not say.
-    pub cause: Option<String>,
+    /// For the log alone: what happened, where the message must not say.
+    cause: Option<Cause>,
     /// Where HTTP has a better status than the code's own.
     status: Option<StatusCode>,
 }
@@ -43,9 +47,13 @@ impl ApiError {
     }
 
     /// A fault of ours.
-    pub fn internal(cause: impl std::fmt::Display) -> Self {
+    pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::unexpected().with_cause(cause)
+    }
+
+    fn unexpected() -> Self {
         let message = "an unexpected fault of the server; its log says more under the id of this request";
-        Self::new(ErrorCode::InternalError, message).with_cause(cause)
+        Self::new(ErrorCode::InternalError, message)
     }
 
     #[must_use]
@@ -61,9 +69,42 @@ impl ApiError {
     }
 
     #[must_use]
-    pub fn with_cause(mut self, cause: impl std::fmt::Display) -> Self {
-        self.cause = Some(cause.to_string());
+    pub fn with_cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.cause = Some(Arc::from(cause.into()));
         self
+    }
+
+    /// The cause and what it was caused by, for a line of the log.
+    pub fn cause_text(&self) -> Option<String> {
+        let mut error: &dyn Error = self.cause.as_deref()?;
+        let mut text = error.to_string();
+        while let Some(source) = error.source() {
+            let said = source.to_string();
+            // Many messages include that of their source.
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+            error = source;
+        }
+        Some(text)
+    }
+
+    /// The error as clients read it: in bodies, in streams and on websockets. `request_id` is empty where the error is stored to be
+    /// replayed under the id of another request.
+    pub fn object(&self, request_id: &str) -> ErrorObject {
+        ErrorObject {
+            code: self.code,
+            message: self.message.clone(),
+            details: self.details.clone(),
+            request_id: request_id.to_owned(),
+        }
+    }
+
+    /// The body of an error response.
+    pub fn body(&self, request_id: &str) -> Vec<u8> {
+        let body = ErrorBody { error: self.object(request_id) };
+        // Text and numbers under names that are text can always be written.
+        serde_json::to_vec(&body).unwrap_or_default()
     }
 
     #[must_use]
@@ -88,7 +129,7 @@ impl IntoResponse for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        Self::internal(format!("the store failed: {error}"))
+        Self::internal(error)
     }
 }
 

@@ -31,6 +31,7 @@ mod relay;
 mod request_id;
 mod routes;
 mod service;
+mod sse;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

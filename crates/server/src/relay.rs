@@ -108,7 +108,7 @@ async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) ->
         }
         Err(error) => {
             tracing::debug!(
-                target: "sandboxd::relay", sandbox = %id, port, code = error.code.as_str(), cause = error.cause,
+                target: "sandboxd::relay", sandbox = %id, port, code = error.code.as_str(), cause = error.cause_text(),
                 request_id = &*requester.id.0, "a request for a port failed"
             );
             refuse(service, &requester, &error)

@@ -2,11 +2,14 @@
 
 pub mod fake;
 
-use api::{EgressDefault, EgressPolicy, NetworkPolicy, SandboxConfig, SandboxId, SandboxState};
+use api::{
+    CreateEgress, CreateNetwork, EgressDefault, EgressPolicy, NetworkPolicy, SandboxConfig, SandboxId,
+    SandboxState,
+};
 use driver::fake::{DriverOp, Fault};
 use engine::EngineError;
 use net::{Reason, Refusal, Target, Transport};
-use rules::{ConfigRules, NetworkChange, NetworkInput, network_change};
+use rules::{ConfigRules, NetworkChange, network_change};
 use store::Store;
 
 use crate::harness::{Harness, MINUTE, SECOND, config, pass, settings, settle, two_daemons, with_pool};
@@ -24,11 +27,9 @@ fn with_policy(egress: EgressPolicy) -> SandboxConfig {
 }
 
 fn allow(names: &[&str]) -> NetworkChange {
-    let input = NetworkInput {
-        egress_allow: Some(names.iter().map(|name| (*name).to_owned()).collect()),
-        ..NetworkInput::default()
-    };
-    network_change(input, &ConfigRules::default()).unwrap()
+    let allow = Some(names.iter().map(|name| (*name).to_owned()).collect());
+    let body = CreateNetwork { egress: Some(CreateEgress { allow, default: None }), ingress: None };
+    network_change(body, &ConfigRules::default()).unwrap()
 }
 
 fn shown(harness: &Harness, status: &engine::Status) -> EgressPolicy {

@@ -1,8 +1,8 @@
 //! Exposed ports: their records, their ends, and connections to them.
 
-use api::{IngressPolicy, PortVisibility, SandboxConfig, SandboxState};
+use api::{CreateIngress, CreateNetwork, IngressPolicy, PortVisibility, SandboxConfig, SandboxState};
 use engine::EngineError;
-use rules::{ConfigRules, ExposeOrder, MAX_PORTS, NetworkInput, PortRefusal, Refusal, network_change};
+use rules::{ConfigRules, ExposeOrder, MAX_PORTS, PortRefusal, Refusal, network_change};
 use store::Store;
 
 use crate::harness::{Harness, START, config, pass, settings, settle, two_daemons};
@@ -12,9 +12,9 @@ fn order(port: u16) -> ExposeOrder {
 }
 
 fn only(ports: &[u16]) -> rules::NetworkChange {
-    let ports = ports.iter().map(|port| (*port).into()).collect();
-    let input = NetworkInput { ingress_allow_ports: Some(ports), ..NetworkInput::default() };
-    network_change(input, &ConfigRules::default()).unwrap()
+    let allow_ports = Some(ports.iter().map(|port| (*port).into()).collect());
+    let body = CreateNetwork { egress: None, ingress: Some(CreateIngress { allow_ports }) };
+    network_change(body, &ConfigRules::default()).unwrap()
 }
 
 fn numbers(ports: &[store::ExposedPort]) -> Vec<u16> {

@@ -1,18 +1,9 @@
 //! The network policy of a new sandbox, and changes of it.
 
-use api::{EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy};
+use api::{CreateNetwork, EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy};
 
 use super::checks;
-use super::{ConfigError, ConfigRules, Integer};
-
-/// A network policy as a client sent it. `None` is an absent field.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NetworkInput {
-    pub egress_allow: Option<Vec<String>>,
-    pub egress_default: Option<String>,
-    /// Also `None` when `ingress` is present without `allowPorts`.
-    pub ingress_allow_ports: Option<Vec<Integer>>,
-}
+use super::{ConfigError, ConfigRules};
 
 /// A checked change of a policy. Given fields replace the current ones; the others stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,82 +26,78 @@ impl NetworkChange {
 }
 
 /// Checks a change as a create checks a policy. Errors name fields relative to `network`, which is the body itself.
-pub fn network_change(input: NetworkInput, rules: &ConfigRules) -> Result<NetworkChange, ConfigError> {
-    change(input, rules).map_err(|error| match error.field.strip_prefix("network.") {
+pub fn network_change(body: CreateNetwork, rules: &ConfigRules) -> Result<NetworkChange, ConfigError> {
+    change(body, rules).map_err(|error| match error.field.strip_prefix("network.") {
         Some(field) => ConfigError { field: field.to_owned(), ..error },
         None => error,
     })
 }
 
 /// The policy of a new sandbox; absent fields have their defaults.
-pub(super) fn policy(input: NetworkInput, rules: &ConfigRules) -> Result<NetworkPolicy, ConfigError> {
-    Ok(change(input, rules)?.of(&NetworkPolicy::default()))
+pub(super) fn policy(body: CreateNetwork, rules: &ConfigRules) -> Result<NetworkPolicy, ConfigError> {
+    Ok(change(body, rules)?.of(&NetworkPolicy::default()))
 }
 
-fn change(input: NetworkInput, rules: &ConfigRules) -> Result<NetworkChange, ConfigError> {
-    let egress_default = input.egress_default.map(|text| default(&text)).transpose()?;
+fn change(body: CreateNetwork, rules: &ConfigRules) -> Result<NetworkChange, ConfigError> {
+    let egress = body.egress.unwrap_or_default();
     let domains = |given| checks::domains(given, rules.egress_entries_max);
     let ports = |given| checks::ports(given, rules.ingress_ports_max);
     Ok(NetworkChange {
-        egress_allow: input.egress_allow.map(domains).transpose()?,
-        egress_default,
-        ingress: input
-            .ingress_allow_ports
+        egress_allow: egress.allow.map(domains).transpose()?,
+        egress_default: egress.default,
+        // Without `allowPorts` an `ingress` says nothing.
+        ingress: body
+            .ingress
+            .and_then(|ingress| ingress.allow_ports)
             .map(|given| ports(given).map(|allow_ports| IngressPolicy { allow_ports }))
             .transpose()?,
     })
 }
 
-fn default(text: &str) -> Result<EgressDefault, ConfigError> {
-    match text {
-        "allow" => Ok(EgressDefault::Allow),
-        "deny" => Ok(EgressDefault::Deny),
-        other => Err(ConfigError::text("network.egress.default", other, "'allow' or 'deny'")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use api::{CreateEgress, CreateIngress, Integer};
+
     use super::*;
 
-    fn changed(input: NetworkInput) -> Result<NetworkPolicy, ConfigError> {
+    fn changed(body: CreateNetwork) -> Result<NetworkPolicy, ConfigError> {
         let before = NetworkPolicy {
             egress: EgressPolicy { allow: vec!["a.example".to_owned()], default: EgressDefault::Deny },
             ingress: Some(IngressPolicy { allow_ports: vec![80] }),
         };
-        network_change(input, &ConfigRules::default()).map(|change| change.of(&before))
+        network_change(body, &ConfigRules::default()).map(|change| change.of(&before))
     }
 
     #[test]
     fn what_is_given_replaces_and_the_rest_stays() {
-        let untouched = changed(NetworkInput::default()).unwrap();
+        let untouched = changed(CreateNetwork::default()).unwrap();
         assert_eq!((untouched.egress.allow.len(), untouched.egress.default), (1, EgressDefault::Deny));
         assert_eq!(untouched.ingress.as_ref().unwrap().allow_ports, [80]);
-        let emptied =
-            changed(NetworkInput { egress_allow: Some(Vec::new()), ..NetworkInput::default() }).unwrap();
+        let emptied = changed(allow(&[])).unwrap();
         assert_eq!((emptied.egress.allow.len(), emptied.egress.default), (0, EgressDefault::Deny));
-        let opened =
-            changed(NetworkInput { egress_default: Some("allow".to_owned()), ..NetworkInput::default() })
-                .unwrap();
+        let egress = CreateEgress { default: Some(EgressDefault::Allow), ..CreateEgress::default() };
+        let opened = changed(CreateNetwork { egress: Some(egress), ingress: None }).unwrap();
         assert_eq!(
             (opened.egress.allow, opened.egress.default),
             (untouched.egress.allow, EgressDefault::Allow)
         );
-        let ports = NetworkInput { ingress_allow_ports: Some(vec![8080]), ..NetworkInput::default() };
-        assert_eq!(changed(ports).unwrap().ingress.unwrap().allow_ports, [8080]);
+        assert_eq!(changed(ports(Some(vec![8080]))).unwrap().ingress.unwrap().allow_ports, [8080]);
+        assert_eq!(changed(ports(None)).unwrap().ingress.unwrap().allow_ports, [80]);
     }
 
     #[test]
     fn a_refusal_names_the_field_as_this_body_has_it() {
-        let wrong =
-            NetworkInput { egress_allow: Some(vec!["http://x".to_owned()]), ..NetworkInput::default() };
-        assert_eq!(changed(wrong).unwrap_err().field, "egress.allow[0]");
-        let wrong = NetworkInput { egress_default: Some("ask".to_owned()), ..NetworkInput::default() };
-        assert_eq!(
-            changed(wrong).unwrap_err().to_string(),
-            "egress.default is 'ask'; allowed is 'allow' or 'deny'"
-        );
-        let wrong = NetworkInput { ingress_allow_ports: Some(vec![0]), ..NetworkInput::default() };
-        assert_eq!(changed(wrong).unwrap_err().field, "ingress.allowPorts[0]");
+        assert_eq!(changed(allow(&["http://x"])).unwrap_err().field, "egress.allow[0]");
+        assert_eq!(changed(ports(Some(vec![0]))).unwrap_err().field, "ingress.allowPorts[0]");
+    }
+
+    fn allow(names: &[&str]) -> CreateNetwork {
+        let allow = names.iter().map(|name| (*name).to_owned()).collect();
+        let egress = CreateEgress { allow: Some(allow), ..CreateEgress::default() };
+        CreateNetwork { egress: Some(egress), ingress: None }
+    }
+
+    fn ports(allow_ports: Option<Vec<Integer>>) -> CreateNetwork {
+        CreateNetwork { egress: None, ingress: Some(CreateIngress { allow_ports }) }
     }
 }

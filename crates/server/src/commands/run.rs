@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use api::{ExecuteRequest, SandboxConfig, SandboxId};
+use api::{CreateBody, CreateResources, ExecuteRequest, SandboxConfig, SandboxId};
 use driver::Driver;
 use engine::{Engine, Execution, ExecutionEvent, Finished, Template};
 use net::Guest;
-use rules::{ConfigRules, CreateInput, sandbox_config};
+use rules::{ConfigRules, sandbox_config};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
@@ -84,18 +84,21 @@ async fn create_and_execute(
 }
 
 fn sandbox(arguments: &RunArguments) -> Result<SandboxConfig> {
-    let input = CreateInput {
-        image: arguments.image.clone(),
+    let resources = CreateResources {
         cpu: arguments.cpu.map(Into::into),
         memory_mb: arguments.memory.map(Into::into),
         disk_mb: arguments.disk.map(Into::into),
+    };
+    let body = CreateBody {
+        image: arguments.image.clone(),
+        resources: Some(resources),
         workdir: arguments.workdir.clone(),
         env: Some(environment(&arguments.env)?),
         timeout_ms: Some(DAY_MS.into()),
         idle_timeout_ms: Some(0),
-        ..CreateInput::default()
+        ..CreateBody::default()
     };
-    Ok(sandbox_config(input, &ConfigRules::default())?)
+    Ok(sandbox_config(body, &ConfigRules::default())?)
 }
 
 fn environment(entries: &[String]) -> Result<BTreeMap<String, String>> {

@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use reader::{Refusal, RequestBody};
 use serde::Serialize;
 
 use crate::error::ApiError;
@@ -22,12 +23,37 @@ pub struct NoBody;
 /// Content that is passed on as it arrives, without a bound.
 pub struct RawBody(pub Body);
 
-/// A JSON document of type `T`, not read yet.
+/// A JSON document of type `T` on its way.
 pub struct JsonBody<T> {
     pub body: Body,
     /// The largest body in bytes.
     pub most: usize,
     document: PhantomData<fn() -> T>,
+}
+
+/// The bytes of a JSON document of type `T`, which nobody looked into yet.
+pub struct Received<T> {
+    pub bytes: Bytes,
+    document: PhantomData<fn() -> T>,
+}
+
+impl<T> Received<T> {
+    pub fn new(bytes: Bytes) -> Self {
+        Self { bytes, document: PhantomData }
+    }
+}
+
+impl<T: RequestBody> Received<T> {
+    /// What the document asks for.
+    pub fn read(&self, rules: &T::Rules) -> Result<T::Order, Refusal> {
+        T::read(&self.bytes, rules)
+    }
+}
+
+impl<T> Clone for Received<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.bytes.clone())
+    }
 }
 
 impl Payload for NoBody {

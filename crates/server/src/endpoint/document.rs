@@ -3,6 +3,7 @@
 use api::ErrorCode;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use reader::RequestBody;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -35,12 +36,12 @@ pub struct Operation {
     pub summary: &'static str,
     pub description: &'static str,
     pub parameters: Vec<Parameter>,
-    pub body: Option<RequestBody>,
+    pub body: Option<DocumentedBody>,
     pub responses: Vec<DocumentedResponse>,
     pub errors: Vec<DocumentedError>,
 }
 
-pub struct RequestBody {
+pub struct DocumentedBody {
     pub description: &'static str,
     pub required: bool,
     pub content: Content,
@@ -192,14 +193,14 @@ impl<A: AccessRule> Declaration<A> {
 
 impl<A: AccessRule, R: IntoResponse + 'static> Declaration<A, NoBody, R> {
     /// The endpoint takes a JSON document of at most `most` bytes.
-    pub fn json_body<T: 'static>(
+    pub fn json_body<T: RequestBody + 'static>(
         mut self,
         most: usize,
         content: Content,
         description: &'static str,
     ) -> Declaration<A, JsonBody<T>, R> {
         self.body_max = most;
-        self.with_body(RequestBody { description, required: true, content, most: Some(most) }).with_types()
+        self.with_body(DocumentedBody { description, required: true, content, most: Some(most) }).with_types()
     }
 
     /// The endpoint takes content of any size.
@@ -210,10 +211,10 @@ impl<A: AccessRule, R: IntoResponse + 'static> Declaration<A, NoBody, R> {
         description: &'static str,
     ) -> Declaration<A, RawBody, R> {
         let content = Content::raw(media_type);
-        self.with_body(RequestBody { description, required, content, most: None }).with_types()
+        self.with_body(DocumentedBody { description, required, content, most: None }).with_types()
     }
 
-    fn with_body(mut self, body: RequestBody) -> Self {
+    fn with_body(mut self, body: DocumentedBody) -> Self {
         if let Some(operation) = &mut self.operation {
             operation.body = Some(body);
         }

@@ -12,17 +12,19 @@ impl From<ImageError> for ApiError {
     fn from(error: ImageError) -> Self {
         let config =
             |message: String| ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image");
-        match &error {
-            ImageError::UnknownName { name, known } => config(format!(
-                "image is {}; allowed is one of {}",
-                rules::shown(name),
-                known.iter().map(|name| rules::shown(name)).collect::<Vec<_>>().join(", ")
-            )),
-            ImageError::NoSource { name } => config(format!(
-                "image is {}, which has no source on this server; allowed is another image, until its operator sets one",
-                rules::shown(name)
-            )),
-            ImageError::BadName { .. } | ImageError::BadSource { .. } => config(error.to_string()),
+        let told = match &error {
+            ImageError::UnknownName { name, known } => {
+                let known: Vec<String> = known.iter().map(|name| rules::shown(name)).collect();
+                let name = rules::shown(name);
+                return config(format!("image is {name}; allowed is one of {}", known.join(", ")));
+            }
+            ImageError::NoSource { name } => {
+                return config(format!(
+                    "image is {}, which has no source on this server; allowed is another image, until its operator sets one",
+                    rules::shown(name)
+                ));
+            }
+            ImageError::BadName { .. } | ImageError::BadSource { .. } => return config(error.to_string()),
             ImageError::AllFailed { name, failures } => {
                 let message = format!("image is {}, {}", rules::shown(name), why_not(failures));
                 // Another try helps where at least one source may answer otherwise by then.
@@ -34,15 +36,15 @@ impl From<ImageError> for ApiError {
                     | FailureKind::TooBig => false,
                 });
                 // Paths and addresses are the operator's, and are found in the log.
-                let told = if may_pass {
+                if may_pass {
                     ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_AFTER_S)
                 } else {
                     config(format!("{message}; allowed is an image that can be had"))
-                };
-                told.with_cause(error)
+                }
             }
-            ImageError::Store { .. } => ApiError::internal(&error),
-        }
+            ImageError::Store { .. } => ApiError::unexpected(),
+        };
+        told.with_cause(error)
     }
 }
 

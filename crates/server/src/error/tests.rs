@@ -55,7 +55,7 @@ fn every_fault_of_the_engine_has_its_row() {
     assert_eq!(row(EngineError::TaskLost, During::Other), (500, "INTERNAL_ERROR", None));
     // What really happened is for the log.
     let told = of_engine(driver(), ID, During::Other);
-    assert!(!told.message.contains("secret") && told.cause.unwrap().contains("secret"));
+    assert!(!told.message.contains("secret") && told.cause_text().unwrap().contains("secret"));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn whether_another_try_helps_decides_what_is_told_of_an_image() {
             ImageError::AllFailed { name: "x".to_owned(), failures: kinds.iter().map(failure).collect() };
         let told = ApiError::from(error);
         assert!(told.message.starts_with("image is 'x', ") && !told.message.contains("/of/the/host"));
-        assert!(told.cause.unwrap().contains("/of/the/host"), "the operator finds it in the log");
+        assert!(told.cause_text().unwrap().contains("/of/the/host"), "the operator finds it in the log");
         (told.code, told.retry_after_s)
     };
     use FailureKind::{Denied, Io, NotFound, Refused, TooBig, Tool, Unreachable};

@@ -3,7 +3,7 @@
 //! Handlers and the layers give errors as [`ApiError`], without a body. An error of axum's own has none of these and gets
 //! one by its status.
 
-use api::{ErrorBody, ErrorCode, ErrorObject};
+use api::ErrorCode;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -76,12 +76,8 @@ fn tell(response: &mut Response, id: &RequestId) -> Told {
     if let Some(seconds) = error.retry_after_s.or(always.then_some(RETRY_AFTER_S)) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    let ApiError { code, message, details, cause, .. } = error;
-    let body =
-        ErrorBody { error: ErrorObject { code, message, details, request_id: id.0.as_ref().to_owned() } };
-    // Texts and numbers, with texts for names: there is nothing in it that cannot be written.
-    *response.body_mut() = serde_json::to_vec(&body).map_or_else(|_| Body::empty(), Body::from);
-    Told { code, cause }
+    *response.body_mut() = Body::from(error.body(&id.0));
+    Told { code: error.code, cause: error.cause_text() }
 }
 
 /// An error that nobody of ours made.

@@ -4,7 +4,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use api::ErrorObject;
 use axum::http::StatusCode;
 use futures_util::FutureExt;
 use rules::Repeat;
@@ -148,10 +147,5 @@ async fn not_kept(store: &dyn Store, output: &OutputMemory, claim: &Claim, error
 }
 
 fn inside_of(error: &ApiError) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&ErrorObject {
-        code: error.code,
-        message: error.message.clone(),
-        details: error.details.clone(),
-        request_id: String::new(),
-    })
+    serde_json::to_vec(&error.object(""))
 }

@@ -1,6 +1,6 @@
 //! Error responses in place of a program's response: JSON for programs, a page for browsers. Both forbid caching.
 
-use api::{ErrorBody, ErrorCode, ErrorObject};
+use api::ErrorCode;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{
@@ -34,9 +34,9 @@ impl Requester {
     pub fn refuse(&self, error: &ApiError) -> Response {
         let status = error.status();
         let (kind, text) = if self.is_browser {
-            ("text/html; charset=utf-8", page(error, &self.id))
+            ("text/html; charset=utf-8", page(error, &self.id).into_bytes())
         } else {
-            ("application/json; charset=utf-8", json(error, &self.id))
+            ("application/json; charset=utf-8", error.body(&self.id.0))
         };
         let length = text.len();
         let mut response = Response::new(if self.is_head { Body::empty() } else { Body::from(text) });
@@ -63,13 +63,6 @@ impl Requester {
 
 fn wants_page(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT).iter().any(|value| value.to_str().is_ok_and(|text| text.contains("text/html")))
-}
-
-fn json(error: &ApiError, id: &Id) -> String {
-    let (message, details) = (error.message.clone(), error.details.clone());
-    let object = ErrorObject { code: error.code, message, details, request_id: id.0.as_ref().to_owned() };
-    // Strings and numbers with string keys always serialize.
-    serde_json::to_string(&ErrorBody { error: object }).unwrap_or_default()
 }
 
 fn page(error: &ApiError, id: &Id) -> String {
@@ -102,6 +95,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::ErrorBody;
     use http_body_util::BodyExt;
 
     use super::*;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use api::{CreateBody, ErrorCode, SandboxView};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use bytes::Bytes;
 use engine::Template;
 use http_body_util::BodyExt;
 use image::{ImageError, Source};
@@ -17,7 +16,7 @@ use serde_json::json;
 
 use super::{read, view};
 use crate::app;
-use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag};
+use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::{self, Answer, Claim};
@@ -70,17 +69,17 @@ async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<Sandbox
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |claim| async move { make(&shared, &account, asked, claim).await };
-    let response = service.once.run(&caller, ENDPOINT, key, body, work).await?;
+    let response = service.once.run(&caller, ENDPOINT, key, body.bytes, work).await?;
     with_location(response).await.map(Json::written)
 }
 
 async fn make(
     service: &Service,
     account: &str,
-    body: Bytes,
+    body: Received<CreateBody>,
     claim: Option<Claim>,
 ) -> Result<Answer, ApiError> {
-    let config = reader::create(&body, &service.config_rules)?;
+    let config = body.read(&service.config_rules)?;
     drop(body);
     let template = find_image(service, &config.image).await?;
     let answer = match claim {

@@ -4,19 +4,17 @@
 
 use std::sync::Arc;
 
-use api::{ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, RunId, SandboxId};
+use api::{CommandBody, ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, RunId, SandboxId};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use bytes::Bytes;
 use engine::{EngineError, Execution};
-use reader::Ask;
+use reader::CommandOrder;
 use serde_json::json;
-use utoipa::openapi::{OneOfBuilder, Ref, RefOr, Schema};
 
 use super::executions::detach;
 use super::named::Named;
 use super::{read, stream};
-use crate::endpoint::{Call, Content, EXECUTE, Endpoint, JsonBody, Parameter, Tag};
+use crate::endpoint::{Call, Content, EXECUTE, Endpoint, JsonBody, Parameter, Received, Tag};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::Answer;
@@ -66,9 +64,9 @@ pub fn endpoint() -> Endpoint {
                  line feed within the data stands for a carriage return.",
             ),
         ])
-        .json_body::<Body>(
+        .json_body::<CommandBody>(
             16 << 20,
-            Content::json::<Body>().example(json!({
+            Content::json::<CommandBody>().example(json!({
                 "command": "echo hello",
                 "cwd": "/workspace",
                 "env": {"GREETING": "hi"},
@@ -103,7 +101,7 @@ pub fn endpoint() -> Endpoint {
         .handler(execute)
 }
 
-async fn execute(call: Call<Caller, JsonBody<Body>>) -> Result<Response, ApiError> {
+async fn execute(call: Call<Caller, JsonBody<CommandBody>>) -> Result<Response, ApiError> {
     let Call { service, caller, request_id, parts, body, .. } = call;
     let named = Named::find(&service, &caller, &parts, "execute", During::Execute).await?;
     let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
@@ -116,14 +114,14 @@ async fn execute(call: Call<Caller, JsonBody<Body>>) -> Result<Response, ApiErro
     };
     let line_ends = reader::line_ends(parts.uri.query())?;
     // The answer of a stream is not kept, and a detached command has none here.
-    if wants_stream && let Ask::Attached(request) = order.read(&body)? {
+    if wants_stream && let CommandOrder::Attached(request) = order.read(&body)? {
         let execution = order.start(request).await?;
         return Ok(stream::response(execution.streamed(), line_ends, request_id, service.stopping.clone()));
     }
     let key = named.key()?;
     let asked = body.clone();
     let work = move |_| async move { order.run(asked).await };
-    detach::located(service.once.run(&caller, &named.endpoint, key, body, work).await?).await
+    detach::located(service.once.run(&caller, &named.endpoint, key, body.bytes, work).await?).await
 }
 
 struct Order {
@@ -134,8 +132,8 @@ struct Order {
 }
 
 impl Order {
-    fn read(&self, body: &Bytes) -> Result<Ask, ApiError> {
-        let read = reader::ask(body, &self.service.execute_rules);
+    fn read(&self, body: &Received<CommandBody>) -> Result<CommandOrder, ApiError> {
+        let read = body.read(&self.service.execute_rules);
         Ok(read.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())?)
     }
 
@@ -145,10 +143,10 @@ impl Order {
         engine.sandbox(&self.account, &self.id).execute(request).await.map_err(|error| self.fault(error))
     }
 
-    async fn run(self, body: Bytes) -> Result<Answer, ApiError> {
+    async fn run(self, body: Received<CommandBody>) -> Result<Answer, ApiError> {
         let request = match self.read(&body)? {
-            Ask::Attached(request) => request,
-            Ask::Detached(command) => {
+            CommandOrder::Attached(request) => request,
+            CommandOrder::Detached(command) => {
                 let Self { service, account, id, run_id } = self;
                 return detach::start(&service, &account, &id, command, run_id).await;
             }
@@ -170,15 +168,3 @@ impl Order {
         of_engine(error, Some(self.id.as_str()), During::Execute)
     }
 }
-
-/// What the body may be, as its schema.
-struct Body;
-
-impl utoipa::PartialSchema for Body {
-    fn schema() -> RefOr<Schema> {
-        let one = |name: &str| Ref::from_schema_name(name);
-        OneOfBuilder::new().item(one("ExecuteBody")).item(one("DetachedBody")).into()
-    }
-}
-
-impl utoipa::ToSchema for Body {}

@@ -5,17 +5,14 @@
 //! Every message has its event's id, so that a reader that comes back with the last one misses none and gets none twice; the
 //! first message, and each that keeps the stream alive, tells how far the reader has come although nothing happened.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ErrorCode, ErrorObject, EventId, SandboxId};
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use api::{ErrorCode, EventId, SandboxId};
+use axum::http::{HeaderMap, HeaderName};
+use axum::response::Response;
 use bytes::Bytes;
 use engine::EngineError;
-use futures_util::stream;
 use store::{EventFilter, Topic};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -24,16 +21,13 @@ use super::{read, view};
 use crate::error::ApiError;
 use crate::request_id::RequestId;
 use crate::service::Service;
+use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Events of one chunk.
 const PAGE: u32 = 64;
-/// Proxies drop connections on which nothing happens for a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// After a wake: whether the sandbox is still there. What its end brings about is noted by then.
 const LOOK_AFTER: Duration = Duration::from_millis(200);
-/// What clients that come back by themselves wait before.
-const RETRY_MS: u64 = 1000;
 const STOPPING_RETRY_S: u64 = 5;
 
 /// What a stream begins with.
@@ -74,17 +68,7 @@ pub async fn response(service: Arc<Service>, begin: Begin) -> Result<Response, A
         None => service.store.last_event().await?,
     };
     let following = Following { service, begin, changes, position, stage: Stage::First, look_at: None };
-    let chunks = stream::unfold(following, |mut following| async move {
-        let chunk = following.next_chunk().await?;
-        Some((Ok::<_, Infallible>(chunk), following))
-    });
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // Asks nginx and its like to pass lines on as they come.
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    Ok((headers, Body::from_stream(chunks)).into_response())
+    Ok(sse::response(following))
 }
 
 struct Following {
@@ -107,13 +91,12 @@ enum Stage {
     Over,
 }
 
-impl Following {
-    /// Whole messages; nothing after the last.
+impl sse::Source for Following {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         if self.stage == Stage::First {
             self.stage = Stage::Following;
             self.look_soon();
-            return Some(format!("retry: {RETRY_MS}\n{}", self.place()).into());
+            return Some(Chunk::opening(&EventId(self.position)).into_bytes());
         }
         loop {
             if self.stage == Stage::Over {
@@ -124,7 +107,7 @@ impl Following {
             }
             self.changes.borrow_and_update();
             match self.page().await {
-                Ok(chunk) if !chunk.is_empty() => return Some(chunk.into()),
+                Ok(chunk) if !chunk.is_empty() => return Some(chunk.into_bytes()),
                 Ok(_) if self.stage == Stage::Last => return None,
                 Ok(_) => {}
                 Err(error) => return Some(self.end_with(&error)),
@@ -140,28 +123,31 @@ impl Following {
                 () = at(self.look_at) => self.look().await,
                 () = tokio::time::sleep(KEEP_ALIVE) => {
                     self.look_soon();
-                    return Some(format!(": nothing new\n{}", self.place()).into());
+                    return Some(self.still_here());
                 }
             }
         }
     }
+}
 
+impl Following {
     /// The next events, and how far they reach.
-    async fn page(&mut self) -> Result<String, ApiError> {
+    async fn page(&mut self) -> Result<Chunk, ApiError> {
         let (found, upto) = self.service.store.events_after(&self.begin.filter, self.position, PAGE).await?;
-        let mut chunk = String::new();
+        let mut chunk = Chunk::default();
         for event in found {
             let event = view::event(event)?;
-            let data = serde_json::to_string(&event).map_err(ApiError::internal)?;
-            chunk += &format!("id: {}\nevent: {}\ndata: {data}\n\n", event.id, event.kind);
+            chunk.json(Some(&event.id), event.kind, &event);
         }
         self.position = upto;
         Ok(chunk)
     }
 
-    /// A message without data: a client remembers its id and shows nothing.
-    fn place(&self) -> String {
-        format!("id: {}\n\n", EventId(self.position))
+    /// Keeps the stream alive, and tells how far it has come.
+    fn still_here(&self) -> Bytes {
+        let mut chunk = Chunk::comment_line("nothing new");
+        chunk.position(&EventId(self.position));
+        chunk.into_bytes()
     }
 
     fn look_soon(&mut self) {
@@ -181,17 +167,9 @@ impl Following {
 
     fn end_with(&mut self, error: &ApiError) -> Bytes {
         self.stage = Stage::Over;
-        let request_id = self.begin.request_id.0.to_string();
-        if let Some(cause) = &error.cause {
-            tracing::error!(request_id, cause, "a stream of events failed");
-        }
-        let object = ErrorObject {
-            code: error.code,
-            message: error.message.clone(),
-            details: error.details.clone(),
-            request_id,
-        };
-        format!("event: error\ndata: {}\n\n", serde_json::to_string(&object).unwrap_or_default()).into()
+        let mut chunk = Chunk::default();
+        chunk.error(None, error, &self.begin.request_id);
+        chunk.into_bytes()
     }
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use api::{RunId, SandboxId};
 use axum::http::request::Parts;
-use bytes::Bytes;
 use engine::EngineError;
 
 use super::read;
-use crate::endpoint::JsonBody;
+use crate::endpoint::{JsonBody, Received};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::{self, Key};
@@ -63,7 +62,7 @@ impl<'a> Named<'a> {
     }
 
     /// Its body.
-    pub async fn body<T>(&self, body: JsonBody<T>) -> Result<Bytes, ApiError> {
+    pub async fn body<T>(&self, body: JsonBody<T>) -> Result<Received<T>, ApiError> {
         let reading = read::json_body(self.service, self.caller, &self.parts.headers, body);
         let mut reading = pin!(reading);
         loop {

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use api::{CreateNetwork, ErrorCode, NetworkUsage, NetworkView, SandboxView};
 use axum::http::StatusCode;
-use bytes::Bytes;
 use serde_json::json;
 
 use super::named::Named;
 use super::{read, view};
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, READ, Tag, WRITE};
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, READ, Received, Tag, WRITE};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::Answer;
@@ -85,18 +84,17 @@ async fn change(call: Call<Caller, JsonBody<CreateNetwork>>) -> Result<Json<Sand
     let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move { carry_out(&shared, &account, &id, &asked).await };
-    service.once.run(&caller, &endpoint, key, body, work).await.map(Json::written)
+    service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
 async fn carry_out(
     service: &Service,
     account: &str,
     id: &api::SandboxId,
-    body: &Bytes,
+    body: &Received<CreateNetwork>,
 ) -> Result<Answer, ApiError> {
     let engine = &service.engine;
-    let change =
-        reader::network(body, &service.config_rules).inspect_err(|_| engine.sandbox(account, id).touch())?;
+    let change = body.read(&service.config_rules).inspect_err(|_| engine.sandbox(account, id).touch())?;
     let changed = engine.sandbox(account, id).change_network(change).await;
     let status = changed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     Ok(Answer::new(StatusCode::OK, view::json(&view::sandbox(&status.record))?))

@@ -6,14 +6,12 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{ErrorCode, EventBody, EventsRecorded, SandboxId};
+use api::{ErrorCode, EventBody, EventsBody, EventsRecorded, SandboxId};
 use axum::http::StatusCode;
-use rules::{POSTED_MAX, TimeMs};
+use rules::TimeMs;
 use serde_json::Value;
 use serde_json::json;
 use store::{Batch, NewEvent, Write};
-use utoipa::openapi::schema::{ArrayBuilder, OneOfBuilder, Schema};
-use utoipa::openapi::{Ref, RefOr};
 
 use super::named::Named;
 use super::view;
@@ -37,9 +35,9 @@ pub fn endpoint() -> Endpoint {
             Parameter::SANDBOX_ID,
             Parameter::IDEMPOTENCY_KEY.describe("Same as for create: a retry stores no event twice."),
         ])
-        .json_body::<OneOrMore>(
+        .json_body::<EventsBody>(
             256 << 10,
-            Content::inline_json::<OneOrMore>().example(json!({
+            Content::inline_json::<EventsBody>().example(json!({
                 "data": {"arguments": {"q": "rust"}, "tool": "search"},
                 "runId": "run_7",
                 "type": "agent.tool_call",
@@ -59,7 +57,7 @@ pub fn endpoint() -> Endpoint {
         .handler(post)
 }
 
-async fn post(call: Call<Caller, JsonBody<OneOrMore>>) -> Result<Json<EventsRecorded>, ApiError> {
+async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRecorded>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
     let named = Named::find(&service, &caller, &parts, "events", During::Other).await?;
     service.engine.sandbox(&caller.account, &named.id).touch();
@@ -68,7 +66,7 @@ async fn post(call: Call<Caller, JsonBody<OneOrMore>>) -> Result<Json<EventsReco
     let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |claim: Option<once::Claim>| async move {
-        let events = reader::posted_events(&asked)?;
+        let events = asked.read(&())?;
         let recorded = EventsRecorded { recorded: u32::try_from(events.len()).unwrap_or(u32::MAX) };
         let content = view::json(&recorded)?;
         let mut batch = Batch::new();
@@ -88,7 +86,7 @@ async fn post(call: Call<Caller, JsonBody<OneOrMore>>) -> Result<Json<EventsReco
         shared.store.commit(batch).await?;
         Ok(answer(StatusCode::CREATED, content))
     };
-    service.once.run(&caller, &endpoint, key, body, work).await.map(Json::written)
+    service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
 fn kept(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {
@@ -107,16 +105,3 @@ fn now() -> TimeMs {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     TimeMs(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
-
-/// How the body may be written.
-struct OneOrMore;
-
-impl utoipa::PartialSchema for OneOrMore {
-    fn schema() -> RefOr<Schema> {
-        let one = || Ref::from_schema_name("EventBody");
-        let more = ArrayBuilder::new().items(one()).min_items(Some(1)).max_items(Some(POSTED_MAX));
-        OneOfBuilder::new().item(one()).item(more).into()
-    }
-}
-
-impl utoipa::ToSchema for OneOrMore {}

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use listen::BodyError;
 
-use crate::endpoint::JsonBody;
+use crate::endpoint::{JsonBody, Received};
 use crate::error::{self, ApiError};
 use crate::keyring::Caller;
 use crate::memory::GrowingBody;
@@ -21,11 +21,11 @@ pub async fn json_body<T>(
     caller: &Caller,
     headers: &HeaderMap,
     body: JsonBody<T>,
-) -> Result<Bytes, ApiError> {
+) -> Result<Received<T>, ApiError> {
     let memory = service.request_memory.body(&caller.account, body.most);
     let body = whole_body(headers, body.body, memory).await?;
     reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))?;
-    Ok(body)
+    Ok(Received::new(body))
 }
 
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");

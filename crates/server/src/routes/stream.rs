@@ -5,26 +5,21 @@
 //! there already goes into one chunk; nothing waits for more to come. hyper drops the body when the client goes away, which
 //! ends the command.
 
-use std::time::Duration;
-
-use api::{Done, ErrorCode, ErrorObject};
-use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
+use api::{Done, ErrorCode, StreamEvent};
+use axum::response::Response;
+use bytes::Bytes;
 use engine::{Execution, ExecutionEvent, Finished};
-use futures_util::{FutureExt, stream};
+use futures_util::FutureExt;
 use rules::LineSplitter;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{ApiError, During, of_engine};
 use crate::request_id::RequestId;
+use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 /// A chunk is sent when it is this long, or when nothing more is there.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Proxies drop connections on which nothing happens for a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const COMMENT: &[u8] = b": still running\n\n";
+const COMMENT: &str = "still running";
 const RETRY_AFTER_S: u64 = 5;
 
 /// The streaming answer to a command that was let in. With `line_ends` its events tell how their lines end.
@@ -43,17 +38,7 @@ pub fn response(
         request_id,
         stopping,
     };
-    let chunks = stream::unfold(events, |mut events| async move {
-        let chunk = events.next_chunk().await?;
-        Some((Ok::<_, std::convert::Infallible>(chunk), events))
-    });
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // Asks nginx and its like to pass lines on as they come.
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    (headers, Body::from_stream(chunks)).into_response()
+    sse::response(events)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,30 +60,29 @@ struct Events {
     stopping: CancellationToken,
 }
 
-impl Events {
-    /// Whole events, at least one; nothing after the last.
+impl sse::Source for Events {
     async fn next_chunk(&mut self) -> Option<Bytes> {
-        let mut chunk = BytesMut::new();
+        let mut chunk = Chunk::default();
         loop {
             self.split_into(&mut chunk);
             let execution = self.execution.as_mut()?;
             if chunk.len() >= CHUNK_BYTES {
-                return Some(chunk.freeze());
+                return Some(chunk.into_bytes());
             }
             let event = if chunk.is_empty() {
                 tokio::select! {
                     biased;
                     () = self.stopping.cancelled() => {
                         self.end_with(&mut chunk, &stopping());
-                        return Some(chunk.freeze());
+                        return Some(chunk.into_bytes());
                     }
                     event = execution.next() => event,
-                    () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(COMMENT)),
+                    () = tokio::time::sleep(KEEP_ALIVE) => return Some(Chunk::comment(COMMENT).into_bytes()),
                 }
             } else {
                 match execution.next().now_or_never() {
                     Some(event) => event,
-                    None => return Some(chunk.freeze()),
+                    None => return Some(chunk.into_bytes()),
                 }
             };
             match event {
@@ -106,17 +90,19 @@ impl Events {
                 ExecutionEvent::Stderr(bytes) => self.unsplit = Some((Channel::Stderr, bytes)),
                 ExecutionEvent::Done(finished) => {
                     self.end(&mut chunk, &finished);
-                    return Some(chunk.freeze());
+                    return Some(chunk.into_bytes());
                 }
                 ExecutionEvent::Failed(error) => {
                     let error = of_engine(error, None, During::Execute);
                     self.end_with(&mut chunk, &error);
-                    return Some(chunk.freeze());
+                    return Some(chunk.into_bytes());
                 }
             }
         }
     }
+}
 
+impl Events {
     fn splitter(&mut self, channel: Channel) -> &mut LineSplitter {
         match channel {
             Channel::Stdout => &mut self.stdout,
@@ -125,7 +111,7 @@ impl Events {
     }
 
     /// Takes lines until the chunk is full or none is left.
-    fn split_into(&mut self, chunk: &mut BytesMut) {
+    fn split_into(&mut self, chunk: &mut Chunk) {
         let Some((channel, bytes)) = self.unsplit.take() else { return };
         let mut left = &bytes[..];
         while chunk.len() < CHUNK_BYTES {
@@ -136,7 +122,7 @@ impl Events {
         self.unsplit = Some((channel, bytes.slice(used..)));
     }
 
-    fn write_rests(&mut self, chunk: &mut BytesMut) {
+    fn write_rests(&mut self, chunk: &mut Chunk) {
         for channel in [Channel::Stdout, Channel::Stderr] {
             while let Some(piece) = self.splitter(channel).next_rest() {
                 self.write_line(chunk, channel, &piece);
@@ -145,12 +131,12 @@ impl Events {
     }
 
     /// The one that was split off last.
-    fn write_line(&mut self, chunk: &mut BytesMut, channel: Channel, line: &str) {
+    fn write_line(&mut self, chunk: &mut Chunk, channel: Channel, line: &str) {
         let end = self.splitter(channel).last_end().name().filter(|_| self.line_ends);
-        write_event(chunk, channel.name(), line, end);
+        chunk.event(None, channel.event(), line, end);
     }
 
-    fn end(&mut self, chunk: &mut BytesMut, finished: &Finished) {
+    fn end(&mut self, chunk: &mut Chunk, finished: &Finished) {
         self.execution = None;
         if let Some(note) = &finished.outcome.stderr_note {
             let mut note = note.as_bytes();
@@ -164,32 +150,22 @@ impl Events {
             duration_ms: finished.duration_ms,
             signal: finished.outcome.signal.as_deref().map(str::to_owned),
         };
-        // A struct of numbers and text has a JSON.
-        write_event(chunk, "done", &serde_json::to_string(&done).unwrap_or_default(), None);
+        chunk.json(None, StreamEvent::Done, &done);
     }
 
     /// Ends the command as well, if it still runs.
-    fn end_with(&mut self, chunk: &mut BytesMut, error: &ApiError) {
+    fn end_with(&mut self, chunk: &mut Chunk, error: &ApiError) {
         self.execution = None;
         self.write_rests(chunk);
-        if let Some(cause) = &error.cause {
-            tracing::error!(request_id = %self.request_id.0, cause, "a streamed command failed");
-        }
-        let object = ErrorObject {
-            code: error.code,
-            message: error.message.clone(),
-            details: error.details.clone(),
-            request_id: self.request_id.0.to_string(),
-        };
-        write_event(chunk, "error", &serde_json::to_string(&object).unwrap_or_default(), None);
+        chunk.error(None, error, &self.request_id);
     }
 }
 
 impl Channel {
-    fn name(self) -> &'static str {
+    fn event(self) -> StreamEvent {
         match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
+            Self::Stdout => StreamEvent::Stdout,
+            Self::Stderr => StreamEvent::Stderr,
         }
     }
 }
@@ -198,21 +174,3 @@ fn stopping() -> ApiError {
     let message = "the daemon is stopping, which ended the command; the sandbox lives on";
     ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", RETRY_AFTER_S)
 }
-
-/// A carriage return ends a line of a stream, so it begins another `data:` line: the client reads a line feed in its place.
-fn write_event(chunk: &mut BytesMut, name: &str, data: &str, end: Option<&str>) {
-    chunk.extend_from_slice(b"event: ");
-    chunk.extend_from_slice(name.as_bytes());
-    for line in data.split('\r') {
-        chunk.extend_from_slice(b"\ndata: ");
-        chunk.extend_from_slice(line.as_bytes());
-    }
-    if let Some(end) = end {
-        chunk.extend_from_slice(b"\nend: ");
-        chunk.extend_from_slice(end.as_bytes());
-    }
-    chunk.extend_from_slice(b"\n\n");
-}
-
-#[cfg(test)]
-mod tests;

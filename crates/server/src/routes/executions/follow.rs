@@ -4,30 +4,24 @@
 //! a line that has not ended is not told and not counted, so whoever comes back with the last id gets the line as a whole, and
 //! every byte once. hyper asks for the next chunk when the last is on its way, and only then more is read from the log.
 
-use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
-use std::time::Duration;
 
-use api::{Done, ErrorCode, ErrorObject};
-use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
+use api::{Done, ErrorCode, StreamEvent};
+use axum::response::Response;
+use bytes::Bytes;
 use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent, OutputReader};
-use futures_util::{FutureExt, stream};
+use futures_util::FutureExt;
 use rules::{LineSplitter, OutputPosition};
 use serde_json::json;
 
 use crate::error::{ApiError, During, of_engine};
 use crate::request_id::RequestId;
 use crate::service::Service;
+use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 /// A chunk is sent when it is this long, or when nothing more is there.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Proxies drop connections on which nothing happens for a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What clients that come back by themselves wait before.
-const RETRY_MS: u64 = 1000;
 const STOPPING_RETRY_S: u64 = 5;
 /// The id of the last event, behind which there is nothing.
 const END: &str = "end";
@@ -56,17 +50,7 @@ pub fn response(service: Arc<Service>, begin: Begin) -> Response {
         stderr: Line { splitter: LineSplitter::new(), read: from.stderr },
         stage: Stage::First,
     };
-    let chunks = stream::unfold(following, |mut following| async move {
-        let chunk = following.next_chunk().await?;
-        Some((Ok::<_, Infallible>(chunk), following))
-    });
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // Asks nginx and its like to pass lines on as they come.
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    (headers, Body::from_stream(chunks)).into_response()
+    sse::response(following)
 }
 
 struct Following {
@@ -103,22 +87,21 @@ enum Stage {
     Over,
 }
 
-impl Following {
-    /// Whole events; nothing after the last.
+impl sse::Source for Following {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         match self.stage {
             Stage::First => {
                 self.stage = Stage::Following;
-                return Some(format!("retry: {RETRY_MS}\nid: {}\n\n", self.place()).into());
+                return Some(Chunk::opening(&self.place()).into_bytes());
             }
             Stage::Over => return None,
             Stage::Following => {}
         }
-        let mut chunk = BytesMut::new();
+        let mut chunk = Chunk::default();
         if !self.service.keyring.has(&self.key_id) {
             let error = ApiError::new(ErrorCode::Unauthorized, "the API key was revoked");
             self.end_with(&mut chunk, &error);
-            return Some(chunk.freeze());
+            return Some(chunk.into_bytes());
         }
         while self.stage == Stage::Following {
             self.split_into(&mut chunk);
@@ -131,7 +114,7 @@ impl Following {
                     () = self.service.stopping.cancelled() => Err(EngineError::Stopping),
                     followed = self.reader.next() => followed,
                     () = tokio::time::sleep(KEEP_ALIVE) => {
-                        return Some(Bytes::from_static(b": nothing new\n\n"));
+                        return Some(Chunk::comment("nothing new").into_bytes());
                     }
                 }
             } else {
@@ -142,10 +125,12 @@ impl Following {
             };
             self.take(&mut chunk, followed);
         }
-        Some(chunk.freeze())
+        Some(chunk.into_bytes())
     }
+}
 
-    fn take(&mut self, chunk: &mut BytesMut, followed: Result<OutputEvent, EngineError>) {
+impl Following {
+    fn take(&mut self, chunk: &mut Chunk, followed: Result<OutputEvent, EngineError>) {
         match followed {
             Ok(OutputEvent::Output { channel, bytes, .. }) => self.unsplit = Some((channel, bytes)),
             Ok(OutputEvent::Dropped { position }) => self.skip_to(chunk, position),
@@ -167,7 +152,7 @@ impl Following {
     }
 
     /// Takes lines until the chunk is full or none is left.
-    fn split_into(&mut self, chunk: &mut BytesMut) {
+    fn split_into(&mut self, chunk: &mut Chunk) {
         let Some((channel, bytes)) = self.unsplit.take() else { return };
         let mut left = &bytes[..];
         while chunk.len() < CHUNK_BYTES {
@@ -183,7 +168,7 @@ impl Following {
     }
 
     /// Lines that have no end.
-    fn write_rests(&mut self, chunk: &mut BytesMut) {
+    fn write_rests(&mut self, chunk: &mut Chunk) {
         for channel in [Channel::Stdout, Channel::Stderr] {
             while let Some(piece) = self.line(channel).splitter.next_rest() {
                 self.write_line(chunk, channel, &piece);
@@ -192,13 +177,14 @@ impl Following {
     }
 
     /// The one that was split off last.
-    fn write_line(&mut self, chunk: &mut BytesMut, channel: Channel, line: &str) {
+    fn write_line(&mut self, chunk: &mut Chunk, channel: Channel, line: &str) {
         let end = self.line(channel).splitter.last_end().name().filter(|_| self.line_ends);
-        write_event(chunk, &self.place().to_string(), name(channel), line, end);
+        let place = self.place();
+        chunk.event(Some(&place), name(channel), line, end);
     }
 
     /// What was between is not kept any more.
-    fn skip_to(&mut self, chunk: &mut BytesMut, position: OutputPosition) {
+    fn skip_to(&mut self, chunk: &mut Chunk, position: OutputPosition) {
         self.write_rests(chunk);
         let at = self.place();
         let missing = json!({
@@ -206,16 +192,16 @@ impl Following {
             "stderr": position.stderr.saturating_sub(at.stderr),
         });
         (self.stdout.read, self.stderr.read) = (position.stdout, position.stderr);
-        write_event(chunk, &position.to_string(), "dropped", &missing.to_string(), None);
+        chunk.json(Some(&position), StreamEvent::Dropped, &missing);
     }
 
-    fn end(&mut self, chunk: &mut BytesMut, status: ExecutionStatus) {
+    fn end(&mut self, chunk: &mut Chunk, status: ExecutionStatus) {
         self.write_rests(chunk);
         if status.state == ExecutionState::Lost {
             let why =
                 status.message.unwrap_or_else(|| "its processes went with those of the sandbox".to_owned());
             let message = format!("how the execution ended is not known: {why}");
-            return self.end_as(chunk, &ApiError::new(ErrorCode::ExecutionError, message), Some(END));
+            return self.end_as(chunk, &ApiError::new(ErrorCode::ExecutionError, message), Some(&END));
         }
         self.stage = Stage::Over;
         let done = Done {
@@ -223,36 +209,25 @@ impl Following {
             duration_ms: status.duration_ms.unwrap_or_default(),
             signal: status.signal,
         };
-        // A struct of numbers and text has a JSON.
-        write_event(chunk, END, "done", &serde_json::to_string(&done).unwrap_or_default(), None);
+        chunk.json(Some(&END), StreamEvent::Done, &done);
     }
 
     /// The execution goes on: what is held of a line comes with the next stream.
-    fn end_with(&mut self, chunk: &mut BytesMut, error: &ApiError) {
+    fn end_with(&mut self, chunk: &mut Chunk, error: &ApiError) {
         self.end_as(chunk, error, None);
     }
 
-    fn end_as(&mut self, chunk: &mut BytesMut, error: &ApiError, id: Option<&str>) {
+    fn end_as(&mut self, chunk: &mut Chunk, error: &ApiError, id: Option<&dyn Display>) {
         self.stage = Stage::Over;
-        let request_id = self.request_id.0.to_string();
-        if let Some(cause) = &error.cause {
-            tracing::error!(request_id, cause, "the stream of an execution's output failed");
-        }
-        let object = ErrorObject {
-            code: error.code,
-            message: error.message.clone(),
-            details: error.details.clone(),
-            request_id,
-        };
-        let id = id.map_or_else(|| self.place().to_string(), str::to_owned);
-        write_event(chunk, &id, "error", &serde_json::to_string(&object).unwrap_or_default(), None);
+        let place = self.place();
+        chunk.error(Some(id.unwrap_or(&place)), error, &self.request_id);
     }
 }
 
-fn name(channel: Channel) -> &'static str {
+fn name(channel: Channel) -> StreamEvent {
     match channel {
-        Channel::Stdout => "stdout",
-        Channel::Stderr => "stderr",
+        Channel::Stdout => StreamEvent::Stdout,
+        Channel::Stderr => StreamEvent::Stderr,
     }
 }
 
@@ -260,20 +235,4 @@ fn stopping() -> ApiError {
     let message =
         "the daemon is stopping; the execution goes on, and with Last-Event-ID nothing of it is missed";
     ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
-}
-
-/// A carriage return ends a line of a stream, so it begins another `data:` line: the client reads a line feed in its place.
-fn write_event(chunk: &mut BytesMut, id: &str, name: &str, data: &str, end: Option<&str>) {
-    for part in ["id: ", id, "\nevent: ", name] {
-        chunk.extend_from_slice(part.as_bytes());
-    }
-    for line in data.split('\r') {
-        chunk.extend_from_slice(b"\ndata: ");
-        chunk.extend_from_slice(line.as_bytes());
-    }
-    if let Some(end) = end {
-        chunk.extend_from_slice(b"\nend: ");
-        chunk.extend_from_slice(end.as_bytes());
-    }
-    chunk.extend_from_slice(b"\n\n");
 }

@@ -46,7 +46,7 @@ async fn send(call: Call<Caller, JsonBody<SignalBody>>) -> Result<Json<api::Exec
     let reading = async {
         let query = reader::execution_query(parts.uri.query())?;
         let body = read::json_body(&asked.service, &caller, &parts.headers, body).await?;
-        Ok::<_, ApiError>((query, reader::signal(&body)?))
+        Ok::<_, ApiError>((query, body.read(&())?))
     };
     let (query, signal) = asked.touched(reading.await)?;
     let engine = &asked.service.engine;

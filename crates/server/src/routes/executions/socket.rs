@@ -13,7 +13,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::{ErrorCode, ErrorObject, SandboxId, TerminalControl, TerminalNote};
+use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote};
 use engine::{Attachment, EngineError, ExecutionStatus, Input, OutputEvent, OutputReader, TerminalSize};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -250,9 +250,8 @@ fn last_words(end: End, sandbox: &SandboxId, request_id: &RequestId) -> Option<(
         }
         End::Failed(error) => error,
     };
-    let request_id = request_id.0.to_string();
-    if let Some(cause) = &error.cause {
-        tracing::error!(request_id, cause, "a terminal's websocket failed");
+    if let Some(cause) = error.cause_text() {
+        tracing::error!(request_id = %request_id.0, cause, "a terminal's websocket failed");
     }
     let code = match error.code {
         ErrorCode::ResourceExhausted => CloseCode::Restart,
@@ -260,6 +259,5 @@ fn last_words(end: End, sandbox: &SandboxId, request_id: &RequestId) -> Option<(
         _ => CloseCode::Error,
     };
     let close = CloseFrame { code, reason: error.code.as_str().into() };
-    let object = ErrorObject { code: error.code, message: error.message, details: error.details, request_id };
-    Some((TerminalNote { error: Some(object), ..TerminalNote::default() }, close))
+    Some((TerminalNote { error: Some(error.object(&request_id.0)), ..TerminalNote::default() }, close))
 }

@@ -58,10 +58,11 @@ async fn open(call: Call<Caller, JsonBody<TerminalBody>>) -> Result<Json<api::Ex
     let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move {
-        let command = reader::terminal(&asked, &shared.execute_rules)
+        let command = asked
+            .read(&shared.execute_rules)
             .inspect_err(|_| shared.engine.sandbox(&account, &id).touch())?;
         detach::start(&shared, &account, &id, command, run_id).await
     };
-    let response = service.once.run(&caller, &endpoint, key, body, work).await?;
+    let response = service.once.run(&caller, &endpoint, key, body.bytes, work).await?;
     detach::located(response).await.map(Json::written)
 }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use api::{ErrorCode, ExposeBody, Port, RunId};
 use axum::http::StatusCode;
-use bytes::Bytes;
 use serde_json::json;
 
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, WRITE};
 use crate::error::{ApiError, During, of_engine};
 use crate::keyring::Caller;
 use crate::once::Answer;
@@ -56,18 +55,18 @@ async fn expose(call: Call<Caller, JsonBody<ExposeBody>>) -> Result<Json<Port>, 
     let (id, endpoint) = (named.id, named.endpoint);
     let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move { carry_out(&shared, &account, &id, &asked, run).await };
-    service.once.run(&caller, &endpoint, key, body, work).await.map(Json::written)
+    service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
 async fn carry_out(
     service: &Service,
     account: &str,
     id: &api::SandboxId,
-    body: &Bytes,
+    body: &Received<ExposeBody>,
     run: Option<RunId>,
 ) -> Result<Answer, ApiError> {
     let engine = &service.engine;
-    let order = reader::expose(body).inspect_err(|_| engine.sandbox(account, id).touch())?;
+    let order = body.read(&()).inspect_err(|_| engine.sandbox(account, id).touch())?;
     let exposed = engine.sandbox(account, id).expose(order, run).await;
     let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     Ok(Answer::new(StatusCode::CREATED, view::json(&service.ports.shown(id, &exposed))?))

@@ -50,7 +50,7 @@ async fn token(call: Call<Caller, JsonBody<TokenBody>>) -> Result<Json<PortToken
     service.engine.sandbox(&caller.account, &id).touch();
     let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
-    let lifetime_ms = reader::port_token(&body)?;
+    let lifetime_ms = body.read(&())?;
     let expires_at = now().after(lifetime_ms);
     let token = service.ports.token(&id, &exposed, expires_at);
     let url = format!("{}/?sandbox_token={token}", service.ports.url(&id, port));

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use api::{CommandBody, CreateBody, CreateNetwork};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
+use reader::RequestBody as _;
 use rules::{Charge, KeyCharge, Scope};
 use serde_json::{Value, json};
 
@@ -275,11 +277,11 @@ fn examples_of_bodies_are_read() {
     let document = openapi();
     let example = |path: &str| document.pointer(path).unwrap().to_string();
     let create = example("/paths/~1v1~1sandboxes/post/requestBody/content/application~1json/example");
-    reader::create(create.as_bytes(), &Default::default()).unwrap();
+    CreateBody::read(create.as_bytes(), &Default::default()).unwrap();
     let execute =
         example("/paths/~1v1~1sandboxes~1{id}~1execute/post/requestBody/content/application~1json/example");
-    reader::ask(execute.as_bytes(), &Default::default()).unwrap();
+    CommandBody::read(execute.as_bytes(), &Default::default()).unwrap();
     let change =
         example("/paths/~1v1~1sandboxes~1{id}~1network/patch/requestBody/content/application~1json/example");
-    reader::network(change.as_bytes(), &Default::default()).unwrap();
+    CreateNetwork::read(change.as_bytes(), &Default::default()).unwrap();
 }

@@ -1,0 +1,428 @@
+//! A serde deserializer for request bodies that reports faults as the API does.
+//!
+//! serde_json alone does not suffice: it reads `null` as an absent field, keeps the last of two equal names, and its errors are
+//! sentences without the field's path, the value received or what is allowed. This one reads the same types, derived with serde,
+//! under these rules:
+//!
+//! - A value of a wrong type, `null` included, a missing field and a repeated name are a [`FieldFault`] (`INVALID_REQUEST`).
+//! - A value of the right type outside a set is a [`ConfigError`] (`INVALID_CONFIG`), as are all ranges, which `rules` checks.
+//! - Unknown fields are ignored.
+//!
+//! A type reports a value outside a set as `invalid_value` or `unknown_variant`, and a string of a wrong form as `invalid_type`.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::{self, Entry};
+use std::fmt;
+
+use rules::{ConfigError, Integer, shown, shown_name};
+use serde::Deserialize;
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    self, DeserializeSeed, Deserializer, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor,
+};
+use serde_json::value::RawValue;
+
+use crate::document::{self, Entries, Kind};
+use crate::integer::integer;
+use crate::{FieldFault, Refusal};
+
+/// Digits of a number that a message shows.
+const NUMBER_CHARS: usize = 40;
+
+/// Reads a body that is one object.
+pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Refusal> {
+    let value = document::parse(body)?;
+    Value { path: &Path::Body, raw: Some(value) }.read()
+}
+
+/// Reads a body that is an object, or an array of 1 to `most` of them; and whether it is an array.
+pub fn one_or_more<'de, T: Deserialize<'de>>(
+    body: &'de [u8],
+    most: usize,
+) -> Result<(Vec<T>, bool), Refusal> {
+    let value = document::parse(body)?;
+    if Kind::of(value) != Kind::List {
+        if Kind::of(value) != Kind::Object {
+            return Err(FieldFault::new("body", describe(value), "an object or an array of them").into());
+        }
+        return Ok((vec![Value { path: &Path::Body, raw: Some(value) }.read()?], false));
+    }
+    let Entries::Read(elements) = document::elements(value)? else { return Err(too_many(&Path::Body)) };
+    if elements.is_empty() || elements.len() > most {
+        let got = format!("an array of {} entries", elements.len());
+        let allowed = format!("1 to {most} of them");
+        return Err(ConfigError { field: "body".to_owned(), got, allowed }.into());
+    }
+    let read = |(index, raw)| Value { path: &Path::Element(&Path::Body, index), raw: Some(raw) }.read();
+    Ok((elements.into_iter().enumerate().map(read).collect::<Result<_, _>>()?, true))
+}
+
+/// Where a value is in the body.
+enum Path<'p> {
+    Body,
+    Field(&'p Path<'p>, &'p str),
+    Element(&'p Path<'p>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Body => f.write_str("body"),
+            Path::Field(Path::Body, name) => f.write_str(&shown_name(name)),
+            Path::Field(above, name) => write!(f, "{above}.{}", shown_name(name)),
+            Path::Element(Path::Body, index) => write!(f, "[{index}]"),
+            Path::Element(above, index) => write!(f, "{above}[{index}]"),
+        }
+    }
+}
+
+/// Why a value is not taken. A type's own complaint becomes a [`Refusal`] where the value and its path are known.
+#[derive(Debug)]
+enum Fault {
+    Refused(Refusal),
+    /// A wrong type or form.
+    Form(String),
+    /// A value outside a set.
+    Set(String),
+    Missing(&'static str),
+    Other(String),
+}
+
+impl std::error::Error for Fault {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Form(text) | Self::Set(text) | Self::Other(text) => f.write_str(text),
+            Self::Missing(field) => write!(f, "{field} is missing"),
+        }
+    }
+}
+
+impl de::Error for Fault {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::Other(message.to_string())
+    }
+
+    fn invalid_type(_: Unexpected<'_>, allowed: &dyn Expected) -> Self {
+        Self::Form(allowed.to_string())
+    }
+
+    fn invalid_value(_: Unexpected<'_>, allowed: &dyn Expected) -> Self {
+        Self::Set(allowed.to_string())
+    }
+
+    fn unknown_variant(_: &str, variants: &'static [&'static str]) -> Self {
+        let names: Vec<String> = variants.iter().map(|name| format!("'{name}'")).collect();
+        Self::Set(match names.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => names.concat(),
+        })
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::Missing(field)
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// A value at a place, or the place of a field that is absent.
+#[derive(Clone, Copy)]
+struct Value<'p, 'de> {
+    path: &'p Path<'p>,
+    raw: Option<&'de RawValue>,
+}
+
+impl<'de> Value<'_, 'de> {
+    fn read<T: Deserialize<'de>>(self) -> Result<T, Refusal> {
+        T::deserialize(self).map_err(|fault| self.refusal(fault))
+    }
+
+    /// The value, if it is there and of a kind.
+    fn of_kind(self, kind: Kind) -> Result<&'de RawValue, Fault> {
+        let Some(raw) = self.raw else { return Err(self.fault("missing".to_owned(), allowed(kind))) };
+        if Kind::of(raw) == kind { Ok(raw) } else { Err(self.fault(describe(raw), allowed(kind))) }
+    }
+
+    fn fault(self, got: String, allowed: impl Into<String>) -> Fault {
+        Fault::Refused(FieldFault::new(self.path.to_string(), got, allowed).into())
+    }
+
+    fn text(self) -> Result<String, Fault> {
+        let raw = self.of_kind(Kind::Text)?;
+        let unreadable = |refusal| Refusal::malformed(format!("{} cannot be read: {refusal}", self.path));
+        Ok(document::text(raw).map_err(unreadable)?)
+    }
+
+    fn integer(self) -> Result<Integer, Fault> {
+        let raw = self.raw.filter(|raw| Kind::of(raw) == Kind::Number);
+        match raw.and_then(|raw| integer(raw.get().trim())) {
+            Some(number) => Ok(number),
+            None => Err(self.fault(self.raw.map_or("missing".to_owned(), describe), allowed(Kind::Number))),
+        }
+    }
+
+    /// What a type says of this value, with the path and the value.
+    fn refusal(self, fault: Fault) -> Refusal {
+        let field = self.path.to_string();
+        let got = || self.raw.map_or("missing".to_owned(), describe);
+        match fault {
+            Fault::Refused(refusal) => refusal,
+            Fault::Form(allowed) => FieldFault::new(field, got(), allowed).into(),
+            Fault::Set(allowed) => {
+                let text = self.text().map_or_else(|_| got(), |text| shown(&text));
+                ConfigError { field, got: text, allowed }.into()
+            }
+            Fault::Missing(name) => {
+                FieldFault::new(Path::Field(self.path, name).to_string(), "missing", "a value").into()
+            }
+            Fault::Other(message) => Refusal::malformed(format!("{field} cannot be read: {message}")),
+        }
+    }
+
+    fn settle<T>(self, read: Result<T, Fault>) -> Result<T, Fault> {
+        read.map_err(|fault| Fault::Refused(self.refusal(fault)))
+    }
+}
+
+macro_rules! integers {
+    ($($method:ident)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+            visitor.visit_i128(self.integer()?)
+        })*
+    };
+}
+
+impl<'de> Deserializer<'de> for Value<'_, 'de> {
+    type Error = Fault;
+
+    /// For content that is kept as it is: read as serde_json reads it.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let Some(raw) = self.raw else { return visitor.visit_none() };
+        let mut json = serde_json::Deserializer::from_str(raw.get());
+        json.deserialize_any(visitor).map_err(|error| Fault::Other(error.to_string()))
+    }
+
+    /// Only an absent field is no value: `null` is a value of a wrong type.
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        if self.raw.is_some() { visitor.visit_some(self) } else { visitor.visit_none() }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_bool(self.of_kind(Kind::Boolean)?.get().trim() == "true")
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_string(self.text()?)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_string(visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_enum(Variant(&self.text()?))
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let raw = self.of_kind(Kind::List)?;
+        let Entries::Read(elements) = document::elements(raw)? else {
+            return Err(too_many(self.path).into());
+        };
+        visitor.visit_seq(Elements { path: self.path, elements: elements.into_iter().enumerate() })
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let raw = self.of_kind(Kind::Object)?;
+        let Entries::Read(entries) = document::entries(raw)? else { return Err(too_many(self.path).into()) };
+        let mut unique = BTreeMap::new();
+        for (name, value) in entries {
+            match unique.entry(name) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                // Nobody can tell which of two values was meant.
+                Entry::Occupied(first) => {
+                    return Err(twice(&Path::Field(self.path, first.key()), first.get(), value).into());
+                }
+            }
+        }
+        visitor.visit_map(Names { path: self.path, entries: unique.into_iter(), next: None })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let values = document::fields(self.of_kind(Kind::Object)?, fields, |name, first, second| {
+            twice(&Path::Field(self.path, name), first, second)
+        })?;
+        visitor.visit_map(Fields { path: self.path, fields, values, next: 0 })
+    }
+
+    integers! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+    }
+
+    serde::forward_to_deserialize_any! {
+        f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
+    }
+}
+
+/// The fields of a struct in their declared order, absent ones included, so that each can say what it lacks.
+struct Fields<'p, 'de> {
+    path: &'p Path<'p>,
+    fields: &'static [&'static str],
+    values: Vec<Option<&'de RawValue>>,
+    next: usize,
+}
+
+impl<'de> MapAccess<'de> for Fields<'_, 'de> {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+        let Some(name) = self.fields.get(self.next) else { return Ok(None) };
+        let name: StrDeserializer<'_, Fault> = (*name).into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let name = self.fields.get(self.next).copied().unwrap_or_default();
+        let raw = self.values.get(self.next).copied().flatten();
+        self.next += 1;
+        let value = Value { path: &Path::Field(self.path, name), raw };
+        value.settle(seed.deserialize(value))
+    }
+}
+
+/// The entries of an object whose names are the client's.
+struct Names<'p, 'de> {
+    path: &'p Path<'p>,
+    entries: btree_map::IntoIter<String, &'de RawValue>,
+    next: Option<(String, &'de RawValue)>,
+}
+
+impl<'de> MapAccess<'de> for Names<'_, 'de> {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+        self.next = self.entries.next();
+        let Some((name, _)) = &self.next else { return Ok(None) };
+        let name: StrDeserializer<'_, Fault> = name.as_str().into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let Some((name, raw)) = self.next.take() else { return Err(Fault::Other("no entry".to_owned())) };
+        let value = Value { path: &Path::Field(self.path, &name), raw: Some(raw) };
+        value.settle(seed.deserialize(value))
+    }
+}
+
+struct Elements<'p, 'de> {
+    path: &'p Path<'p>,
+    elements: std::iter::Enumerate<std::vec::IntoIter<&'de RawValue>>,
+}
+
+impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
+    type Error = Fault;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
+        let Some((index, raw)) = self.elements.next() else { return Ok(None) };
+        let value = Value { path: &Path::Element(self.path, index), raw: Some(raw) };
+        value.settle(seed.deserialize(value)).map(Some)
+    }
+}
+
+/// The name of a variant without content, which is all that bodies have.
+struct Variant<'a>(&'a str);
+
+impl<'de> EnumAccess<'de> for Variant<'_> {
+    type Error = Fault;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Fault> {
+        let name: StrDeserializer<'_, Fault> = self.0.into_deserializer();
+        Ok((seed.deserialize(name)?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'_> {
+    type Error = Fault;
+
+    fn unit_variant(self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Fault> {
+        Err(Fault::Other("a variant with content".to_owned()))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Fault> {
+        Err(Fault::Other("a variant with content".to_owned()))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Fault> {
+        Err(Fault::Other("a variant with content".to_owned()))
+    }
+}
+
+fn twice(path: &Path<'_>, first: &RawValue, second: &RawValue) -> Refusal {
+    let got = format!("given twice, as {} and as {}", describe(first), describe(second));
+    FieldFault::new(path.to_string(), got, "one value").into()
+}
+
+fn too_many(path: &Path<'_>) -> Refusal {
+    let got = format!("of more than {} entries", document::most_entries());
+    ConfigError { field: path.to_string(), got, allowed: "far fewer".to_owned() }.into()
+}
+
+fn allowed(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Null => "null",
+        Kind::Boolean => "true or false",
+        Kind::Number => "an integer",
+        Kind::Text => "a string",
+        Kind::List => "an array",
+        Kind::Object => "an object",
+    }
+}
+
+/// A value in a message: its type, and the value where that is short.
+fn describe(value: &RawValue) -> String {
+    let raw = value.get().trim();
+    match Kind::of(value) {
+        Kind::Null | Kind::Boolean => raw.to_owned(),
+        Kind::Number if raw.len() > NUMBER_CHARS => format!("the number {}...", &raw[..NUMBER_CHARS]),
+        Kind::Number => format!("the number {raw}"),
+        Kind::Text => match document::text(value) {
+            Ok(text) => format!("the string {}", shown(&text)),
+            Err(_) => "a broken string".to_owned(),
+        },
+        Kind::List => "an array".to_owned(),
+        Kind::Object => "an object".to_owned(),
+    }
+}
