@@ -23,7 +23,7 @@ macro_rules! kinds {
         impl EventKind {
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
                 }
