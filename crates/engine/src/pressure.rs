@@ -90,8 +90,7 @@ impl Watcher {
         let is_first = self.last_census.is_none();
         let before = self.pressure;
         let is_close = self.marks.is_close(sample.disk_free_bytes, sample.unwritten_bytes);
-        let every =
-            if is_close || before == Pressure::Low { CENSUS_UNDER_PRESSURE } else { CENSUS_EVERY };
+        let every = if is_close || before == Pressure::Low { CENSUS_UNDER_PRESSURE } else { CENSUS_EVERY };
         if self.last_census.is_none_or(|last| last.elapsed() >= every) {
             self.census(before).await;
         }
@@ -129,12 +128,8 @@ impl Watcher {
             available_mb: memory_available_bytes / MB,
             reserve_mb: reserve / MB,
         });
-        let promisable = promisable_disk_mb(
-            free,
-            self.occupied,
-            self.watch.disk_reserve_bytes,
-            self.watch.disk_most_mb,
-        );
+        let promisable =
+            promisable_disk_mb(free, self.occupied, self.watch.disk_reserve_bytes, self.watch.disk_most_mb);
         self.services.ledger.set_disk(promisable, self.watch.disk_overcommit);
         self.services.ledger.set_shortages(disk, memory);
     }
@@ -169,7 +164,9 @@ impl Watcher {
         match self.last_baseline {
             // A daemon that starts on a full disk does not know who writes until the next census.
             None => self.written_before = self.written.clone(),
-            Some(at) if pressure == Pressure::None && at.elapsed() >= CENSUS_EVERY => self.written_before = last,
+            Some(at) if pressure == Pressure::None && at.elapsed() >= CENSUS_EVERY => {
+                self.written_before = last;
+            }
             Some(_) => return,
         }
         self.last_baseline = Some(Instant::now());

@@ -64,7 +64,10 @@ pub use ports::{
     token_lifetime_ms,
 };
 pub use position::{BadOutputPosition, OutputPosition};
-pub use pressure::{Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb, promisable_disk_mb};
+pub use pressure::{
+    Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb,
+    promisable_disk_mb,
+};
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
 pub use rates::{
     Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,

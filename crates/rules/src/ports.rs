@@ -130,7 +130,7 @@ impl SignedToken {
 
 #[cfg(test)]
 mod tests {
-    use api::IngressPolicy;
+    use api::{IngressPolicy, Integer};
 
     use super::*;
 
@@ -146,7 +146,7 @@ mod tests {
         let order = expose_order(&body).unwrap();
         assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
         let all =
-            ExposeBody { visibility: Some(PortVisibility::Public), auto_resume: Some(false), ..body.clone() };
+            ExposeBody { visibility: Some(PortVisibility::Public), auto_resume: Some(false), ..body };
         let order = expose_order(&all).unwrap();
         assert_eq!((order.visibility, order.auto_resume), (PortVisibility::Public, false));
         for port in [0, -1, 65_536] {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use api::{
     CreateEgress, CreateIngress, CreateNetwork, CreateResources, EgressDefault, IngressPolicy, NetworkPolicy,
 };

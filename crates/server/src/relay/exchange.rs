@@ -69,11 +69,11 @@ pub async fn exchange(request: Request, connection: ProgramConnection) -> Result
             }
             Ok(ProgramResponse { head, body, driver, driven, state })
         }
-        Err(error) => Err(fault(&error, state.why())),
+        Err(error) => Err(fault(error, state.why())),
     }
 }
 
-fn fault(error: &hyper::Error, why: Option<EndReason>) -> ApiError {
+fn fault(error: hyper::Error, why: Option<EndReason>) -> ApiError {
     let told = match why {
         Some(EndReason::Idle(idle)) => silent(format!(
             "the program did not answer: the connection was idle for {} s (ports.idle_seconds)",
