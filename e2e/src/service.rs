@@ -234,7 +234,7 @@ impl Service {
         rustix::fs::sync();
         let disk = self.small_disk.as_ref().context("the service has no disk of its own")?;
         let path = disk.mount.join("ballast");
-        let file = fs::File::create(&path)?;
+        let file = std::fs::File::create(&path)?;
         let more = self.free_bytes()?.saturating_sub(bytes);
         if more > 0 {
             rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, more)?;
