@@ -66,7 +66,7 @@ pub enum Reason {
     Unresolved,
     /// The sandbox exceeded a limit.
     TooMany,
-    /// An IP fragment: a datagram larger than the link's MTU.
+    /// An IP fragment.
     Fragment,
 }
 

@@ -8,8 +8,7 @@ use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
@@ -26,14 +25,11 @@ use crate::plug::{self, Ends};
 use crate::pool::{self, Claim};
 use crate::serving::{Serving, Watched};
 use crate::settings::HostSettings;
-use crate::{forwarding, links, routes};
+use crate::{forwarding, links};
 
 /// Where the proxy listens, on the gateway's address. Sandboxes cannot connect to this port directly.
 pub const PROXY_PORT: u16 = 15001;
 const DNS_PORT: u16 = 53;
-const MTU_DEFAULT: u32 = 1500;
-/// How long the MTU is cached.
-const MTU_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Links, addresses and the firewall of one daemon, with its DNS server and proxy.
 pub struct HostNetwork {
@@ -44,7 +40,6 @@ pub struct HostNetwork {
     serving: Serving,
     /// The network namespace of the host.
     home: File,
-    mtu: Mutex<Option<(u32, Instant)>>,
 }
 
 impl HostNetwork {
@@ -78,7 +73,7 @@ impl HostNetwork {
         let dns = SocketAddrV4::new(gateway, DNS_PORT);
         let proxy = SocketAddrV4::new(gateway, PROXY_PORT);
         let serving = Serving::listen(dns, proxy, claim.scope, watched)?;
-        Ok((Self { settings, claim, kernel, parts, serving, home, mtu: Mutex::default() }, told))
+        Ok((Self { settings, claim, kernel, parts, serving, home }, told))
     }
 
     /// The address of the DNS server.
@@ -101,28 +96,6 @@ impl HostNetwork {
 
     fn link(&self, guest: &Guest) -> String {
         self.claim.scope.link(guest.slot)
-    }
-
-    /// The MTU of the link with the default route, so that packets of sandboxes need no fragmentation on the way out. Cached,
-    /// because it takes a dump of all routes. Blocks.
-    fn mtu(&self) -> u32 {
-        let mut known = self.mtu.lock().unwrap_or_else(PoisonError::into_inner);
-        match *known {
-            Some((mtu, since)) if since.elapsed() < MTU_LIFETIME => mtu,
-            _ => known.insert((self.find_mtu(), Instant::now())).0,
-        }
-    }
-
-    fn find_mtu(&self) -> u32 {
-        let find = |socket: &mut RouteSocket| {
-            let default = routes::all(socket)?.into_iter().find(|route| route.range.prefix_len() == 0);
-            match default.and_then(|route| route.link) {
-                Some(index) => links::with_index(socket, index),
-                None => Ok(None),
-            }
-        };
-        let found = self.kernel.lookups.call_blocking("find the default route's MTU", find).ok().flatten();
-        found.map_or(MTU_DEFAULT, |link| link.mtu.clamp(576, 65_535))
     }
 
     async fn put_in_force(&self, guest: &Guest, policy: &EgressPolicy) -> io::Result<()> {
@@ -198,7 +171,7 @@ impl Network for HostNetwork {
     fn plug(&self, guest: &Guest, namespace: BorrowedFd<'_>) -> Result<(), NetError> {
         let link = self.link(guest);
         let address = self.address(guest);
-        let ends = Ends { link: &link, address, gateway: self.gateway(), mtu: self.mtu() };
+        let ends = Ends { link: &link, address, gateway: self.gateway() };
         self.serving.clean(address);
         let name = link.clone();
         let admit = move |firewall: &mut Firewall| firewall.admit(address, &name);

@@ -20,6 +20,9 @@ use crate::netlink::{RouteSocket, is_absent};
 
 /// The address of the host's end of every link. All links can share it, because each has two ends only.
 pub const HOST_MAC: [u8; 6] = [0x02, 0x73, 0x62, 0, 0, 1];
+/// The MTU of both ends of a sandbox's link: the size of the largest IP packet, so that a sandbox's kernel fragments no datagram.
+/// The host drops a sandbox's fragments, and fragments what it forwards where the next link needs it.
+const MTU: u32 = 65_535;
 
 /// A link as the kernel lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +30,6 @@ pub struct Link {
     pub index: u32,
     pub name: String,
     pub alias: Option<String>,
-    pub mtu: u32,
     /// Whether the link has a carrier.
     pub carries: bool,
     pub bytes_received: u64,
@@ -63,19 +65,18 @@ pub fn with_index(socket: &RouteSocket, index: u32) -> io::Result<Option<Link>> 
 
 fn read(message: RouteNetlinkMessage) -> Option<Link> {
     let RouteNetlinkMessage::NewLink(message) = message else { return None };
-    let (mut name, mut alias, mut mtu, mut carries, mut received, mut sent) = (None, None, 0, false, 0, 0);
+    let (mut name, mut alias, mut carries, mut received, mut sent) = (None, None, false, 0, 0);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(found) => name = Some(found),
             LinkAttribute::IfAlias(found) => alias = Some(found),
-            LinkAttribute::Mtu(found) => mtu = found,
             LinkAttribute::OperState(state) => carries = state == State::Up,
             LinkAttribute::Stats64(stats) => (received, sent) = (stats.rx_bytes, stats.tx_bytes),
             _ => {}
         }
     }
     let index = message.header.index;
-    Some(Link { index, name: name?, alias, mtu, carries, bytes_received: received, bytes_sent: sent })
+    Some(Link { index, name: name?, alias, carries, bytes_received: received, bytes_sent: sent })
 }
 
 /// Creates the gateway's link: a bridge without ports, which every kernel with containers supports. Fails with
@@ -98,7 +99,7 @@ pub fn add_wire(socket: &RouteSocket, wire: &Wire<'_>, namespace: BorrowedFd<'_>
     far.attributes = vec![
         LinkAttribute::IfName(wire.far_name.to_owned()),
         LinkAttribute::Address(wire.far_mac.to_vec()),
-        LinkAttribute::Mtu(wire.mtu),
+        LinkAttribute::Mtu(MTU),
         LinkAttribute::NetNsFd(namespace.as_raw_fd()),
     ];
     let mut near = LinkMessage::default();
@@ -106,7 +107,7 @@ pub fn add_wire(socket: &RouteSocket, wire: &Wire<'_>, namespace: BorrowedFd<'_>
     near.attributes = vec![
         LinkAttribute::IfName(wire.name.to_owned()),
         LinkAttribute::Address(HOST_MAC.to_vec()),
-        LinkAttribute::Mtu(wire.mtu),
+        LinkAttribute::Mtu(MTU),
         LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far))),
@@ -120,7 +121,6 @@ pub struct Wire<'a> {
     pub name: &'a str,
     pub far_name: &'a str,
     pub far_mac: [u8; 6],
-    pub mtu: u32,
 }
 
 /// Turns off automatic IPv6 addresses of a link.

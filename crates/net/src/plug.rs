@@ -21,7 +21,6 @@ pub struct Ends<'a> {
     pub link: &'a str,
     pub address: Ipv4Addr,
     pub gateway: Ipv4Addr,
-    pub mtu: u32,
 }
 
 impl Ends<'_> {
@@ -36,7 +35,7 @@ impl Ends<'_> {
 /// namespace of `home` when this returns.
 pub fn plug(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
     let host = RouteSocket::open()?;
-    let wire = Wire { name: ends.link, far_name: INSIDE, far_mac: ends.mac(), mtu: ends.mtu };
+    let wire = Wire { name: ends.link, far_name: INSIDE, far_mac: ends.mac() };
     match links::add_wire(&host, &wire, namespace) {
         Err(error) if is_present(&error) => {
             links::remove(&host, ends.link)?;
