@@ -100,3 +100,37 @@ async fn tcp_to_a_server_with_a_larger_mtu_leaves_the_size_of_datagrams_as_it_is
     assert!(!route.contains("mtu"), "{route}");
     assert!(one.talks_from(one.address, SERVER, PORT, LARGEST));
 }
+
+/// Few of the largest datagrams would fill the DNS socket's receive buffer for all sandboxes.
+#[tokio::test]
+async fn datagrams_larger_than_any_question_do_not_reach_the_dns_server() {
+    let fixture = Fixture::new();
+    let (network, _refusals) = fixture.open();
+    network.recover(&[]).await.unwrap();
+    let one = plug(&network, 0);
+    network.apply(&one.guest, &allow_all()).await.unwrap();
+    let to = SocketAddrV4::new(network.gateway(), 53);
+    let send = |bytes: usize| {
+        one.namespace.inside(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            for _ in 0..100 {
+                socket.send_to(&vec![7; bytes], to).unwrap();
+            }
+        });
+    };
+    let before = delivered_packets();
+    send(LARGEST);
+    let after_large = delivered_packets();
+    assert!(after_large < before + 50, "{before}, {after_large}");
+    send(1472);
+    assert!(delivered_packets() >= after_large + 100);
+}
+
+/// IP packets that were delivered in the network namespace of this thread.
+fn delivered_packets() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("Ip: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let column = names.split(' ').position(|name| name == "InDelivers").unwrap();
+    values.split(' ').nth(column).unwrap().parse().unwrap()
+}
