@@ -15,6 +15,8 @@ use crate::loopdev::DeviceNumber;
 use crate::settings::DiskRates;
 
 const BYTES_PER_MB: u64 = 1 << 20;
+/// The least rate that `io.max` takes. Linux 6.1 and others refuse 1, and with it the whole line.
+const MAXIMUM_MIN: u64 = 2;
 
 /// The throttles of cgroup v1 and their values; 0 is no limit.
 fn throttles(rates: DiskRates) -> [(&'static str, u64); 4] {
@@ -62,9 +64,9 @@ pub fn limit_v2(sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::R
     }
 }
 
-/// The line for `io.max`.
+/// The line for `io.max`: the device, and bytes and requests per second of reads and writes. A key that is left out is not limited.
 fn maxima(device: DeviceNumber, rates: DiskRates) -> Option<String> {
-    let of = |key: &str, rate: u64| (rate > 0).then(|| format!(" {key}={rate}"));
+    let of = |key: &str, rate: u64| (rate > 0).then(|| format!(" {key}={}", rate.max(MAXIMUM_MIN)));
     let limits: String = [
         of("rbps", u64::from(rates.read_mb_per_s) * BYTES_PER_MB),
         of("wbps", u64::from(rates.write_mb_per_s) * BYTES_PER_MB),
@@ -84,10 +86,21 @@ mod tests {
     const DEVICE: DeviceNumber = DeviceNumber { major: 7, minor: 3 };
 
     #[test]
-    fn only_limits_that_are_set_are_written() {
-        let rates = DiskRates { read_mb_per_s: 0, write_mb_per_s: 20, iops: 100 };
-        assert_eq!(maxima(DEVICE, rates).as_deref(), Some("7:3 wbps=20971520 riops=100 wiops=100"));
-        assert_eq!(maxima(DEVICE, DiskRates::default()), None);
+    fn io_max_gets_the_limits_that_are_set() {
+        let lines = [
+            ((10, 20, 100), "7:3 rbps=10485760 wbps=20971520 riops=100 wiops=100"),
+            ((0, 20, 100), "7:3 wbps=20971520 riops=100 wiops=100"),
+            ((1_000_000, 0, 0), "7:3 rbps=1048576000000"),
+            ((0, 0, 1), "7:3 riops=2 wiops=2"),
+        ];
+        for ((read_mb_per_s, write_mb_per_s, iops), line) in lines {
+            let sandbox = tempfile::tempdir().unwrap();
+            limit_v2(sandbox.path(), DEVICE, DiskRates { read_mb_per_s, write_mb_per_s, iops }).unwrap();
+            assert_eq!(fs::read_to_string(sandbox.path().join("io.max")).unwrap(), line);
+        }
+        let sandbox = tempfile::tempdir().unwrap();
+        limit_v2(sandbox.path(), DEVICE, DiskRates::default()).unwrap();
+        assert!(!sandbox.path().join("io.max").exists());
     }
 
     #[test]
