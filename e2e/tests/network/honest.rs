@@ -142,12 +142,35 @@ async fn other_protocols_to_an_address_that_was_learnt() {
         let program = format!(
             "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect(('{name}', 7))\n\
              for n in range(20):\n    s.send(b'x' * 1000 + bytes([n])); assert s.recv(2000)[-1] == n\n\
-             s.send(b'y' * 1472); assert len(s.recv(8000)) == 1472\n\
+             s.send(b'y' * 4000); assert len(s.recv(8000)) == 4000\n\
              t = tcp('{name}', 25); print(t.recv(99).decode(), end='')\n\
              t.send(b'EHLO x\\r\\n'); print(t.recv(99).decode())"
         );
         assert_eq!(guest.python(&program).await, format!("{GREETING}EHLO x\r\n\n"));
         guest.output(&format!("ping -c 2 -W 3 {name}")).await;
+    })
+    .await;
+}
+
+/// As large as UDP allows, from sockets that let the kernel discover the path MTU, that do not, and that never fragment.
+#[tokio::test]
+async fn large_datagrams() {
+    under_both("large-datagrams", &[], async |world, guest, Site { name, address }| {
+        // The second run finds the server of the first.
+        let _ = world.internet.echo_at(*address, 7);
+        let program = format!(
+            "IP_MTU_DISCOVER = 10\n\
+             for discovery in (0, 1, 2):\n    for connected in (False, True):\n        \
+             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)\n        \
+             s.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, discovery)\n        \
+             if connected: s.connect(('{name}', 7))\n        \
+             for size in (1472, 1473, 4000, 16384, 65507):\n            \
+             data = bytes(n * 7 % 251 for n in range(size))\n            \
+             s.send(data) if connected else s.sendto(data, ('{name}', 7))\n            \
+             assert s.recv(65536) == data, size\n\
+             print('echoed')"
+        );
+        assert_eq!(guest.python(&program).await, "echoed\n");
     })
     .await;
 }
