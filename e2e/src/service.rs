@@ -47,6 +47,7 @@ pub struct Service {
     /// Where plain HTTP is redirected.
     pub plain: SocketAddr,
     pub metrics: SocketAddr,
+    programs: PathBuf,
     process: Mutex<Option<Child>>,
     keys: keys::Keys,
     _sweeper: Sweeper,
@@ -76,6 +77,7 @@ impl Service {
             address,
             plain,
             metrics,
+            programs: options.programs.clone().unwrap_or_else(|| workspace().join("target/bin")),
             process: Mutex::default(),
             keys: keys::Keys::default(),
             _sweeper: sweeper,
@@ -121,7 +123,7 @@ impl Service {
 
     /// The program with this installation's configuration and no other.
     pub fn program(&self) -> Result<Command> {
-        let program = workspace().join("target/bin/sandboxd");
+        let program = self.programs.join("sandboxd");
         ensure!(program.exists(), "no {}: run './dev build' first", program.display());
         // starts: sandboxd
         let mut command = Command::new(program);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::options::SLOTS;
 use crate::place::Place;
@@ -16,12 +16,14 @@ pub struct ServiceOptions {
     pub own_images: bool,
     /// A small disk of its own, of this many megabytes.
     pub(super) disk_mb: Option<u64>,
+    /// Directory of `sandboxd` and `sandbox-agent`, instead of `target/bin/`.
+    pub(super) programs: Option<PathBuf>,
 }
 
 impl Default for ServiceOptions {
     /// No limit on rates, room for any number of sandboxes, none made ahead.
     fn default() -> Self {
-        let options = Self { tables: BTreeMap::new(), own_images: false, disk_mb: None };
+        let options = Self { tables: BTreeMap::new(), own_images: false, disk_mb: None, programs: None };
         let options = ["read", "write", "create", "execute"]
             .iter()
             .fold(options, |options, class| options.with("limits", &format!("{class}_per_minute"), "0"));
@@ -57,6 +59,12 @@ impl ServiceOptions {
     #[must_use]
     pub fn on_disk_mb(self, megabytes: u64) -> Self {
         Self { disk_mb: Some(megabytes), ..self }
+    }
+
+    /// Starts `sandboxd` in this directory, with the agent beside it. The directory may be filled later.
+    #[must_use]
+    pub fn programs(self, directory: &Path) -> Self {
+        Self { programs: Some(directory.to_owned()), ..self.with("runtime", "agent", "\"auto\"") }
     }
 
     /// As the product comes: the capacity of this host.
@@ -100,6 +108,6 @@ impl ServiceOptions {
     }
 }
 
-fn canonical(path: &Path) -> std::path::PathBuf {
+fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
