@@ -2,7 +2,8 @@
 # Runs the tests as root, then reports what they left on the machine. Sourced by ./dev; provides cmd_test.
 #
 # A test that cannot run on this machine appends a line `NAME: REASON` to the file named by SANDBOXD_SKIP_LOG and returns.
-# The lines are shown at the end; with CI=true they are failures.
+# The lines are shown at the end; with CI=true they are failures. So are ignored tests, except those whose reason names the
+# ./dev command that runs them.
 
 cmd_test() {
   need_root test
@@ -28,7 +29,8 @@ cmd_test() {
 }
 
 report_skipped() {
-  sed -n 's/^test \(.*\) \.\.\. ignored\(, \)\{0,1\}/\1: /p' "$1/log" >>"$1/skipped"
+  sed -n -e '/ \.\.\. ignored, run by \.\/dev /d' -e 's/^test \(.*\) \.\.\. ignored\(, \)\{0,1\}/\1: /p' "$1/log" \
+    >>"$1/skipped"
   if [ ! -s "$1/skipped" ]; then
     return 0
   fi
