@@ -1,0 +1,292 @@
+//! An upgrade keeps what runs: a daemon of a previous version creates sandboxes, and the current one continues with them.
+//!
+//! `./dev upgrade` builds the previous programs and passes their directory in `SANDBOXD_PREVIOUS`. Each module has one kind
+//! of state: it prepares that state with the previous daemon and verifies it with the current one.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod configuration;
+mod executions;
+mod paused;
+mod reach;
+mod records;
+mod replays;
+mod running;
+mod sbx;
+mod timers;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use e2e::internet::{Internet, RESOLVER, Site};
+use e2e::service::{Client, Service, ServiceOptions};
+use hyper::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const SANDBOXES: &str = "/v1/sandboxes";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Previous,
+    Current,
+}
+
+impl Version {
+    fn programs(self) -> PathBuf {
+        let directory = match self {
+            Self::Previous => std::env::var_os("SANDBOXD_PREVIOUS")
+                .map(PathBuf::from)
+                .unwrap_or_else(|| panic!("SANDBOXD_PREVIOUS is not set: run './dev upgrade'")),
+            Self::Current => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin"),
+        };
+        directory.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+    }
+}
+
+/// How the previous daemon ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Term,
+    Kill,
+}
+
+/// An installation on a simulated internet, whose programs can be replaced.
+struct World {
+    // Dropped first: it kills the daemon and removes the sandboxes.
+    service: Service,
+    internet: Internet,
+    programs: tempfile::TempDir,
+}
+
+impl World {
+    async fn new(version: Version) -> Self {
+        let internet = Internet::new().unwrap();
+        internet.enter().unwrap();
+        internet.watch().unwrap();
+        internet.web().unwrap();
+        let programs = tempfile::Builder::new().prefix("sandboxd-test-programs-").tempdir().unwrap();
+        install(version, programs.path());
+        // The defaults of the product where the harness has others, because an upgrade changes defaults too.
+        let options = ServiceOptions::default()
+            .programs(programs.path())
+            .default_capacity()
+            .with("runtime", "lxcfs", "\"auto\"")
+            .with("limits", "concurrent_executions", "20")
+            .with("egress", "resolver", &format!("\"{RESOLVER}\""))
+            .with("pool", &format!("\"{}\"", Service::image()), "1");
+        let service = Service::start(&options).await.unwrap();
+        Self { service, internet, programs }
+    }
+
+    fn site(&self, name: &str) -> Site {
+        self.internet.site(name).unwrap()
+    }
+
+    /// Ends the daemon, replaces the programs, and starts the current daemon.
+    async fn upgrade(&self, end: End) {
+        self.end(end).await;
+        install(Version::Current, self.programs.path());
+        self.service.boot().await.unwrap();
+    }
+
+    async fn end(&self, end: End) {
+        match end {
+            End::Term => {
+                self.service.signal(Signal::TERM).unwrap();
+                let status = self.service.gone(PATIENCE).await.unwrap();
+                assert!(status.success(), "{status}: {}", self.service.end_of_log());
+            }
+            End::Kill => self.service.kill().unwrap(),
+        }
+    }
+
+    /// An older daemon may refuse the database of a newer one, with the reason, and leaves everything as it was.
+    async fn downgrade_and_upgrade(&self) {
+        self.end(End::Term).await;
+        install(Version::Previous, self.programs.path());
+        match self.service.boot().await {
+            Ok(()) => self.end(End::Term).await,
+            Err(error) => {
+                let text = format!("{error:#}");
+                assert!(text.contains("and this program knows up to"), "{text}");
+            }
+        }
+        install(Version::Current, self.programs.path());
+        self.service.boot().await.unwrap();
+    }
+}
+
+/// Replaces the programs as `install` does: a running daemon keeps its file.
+fn install(version: Version, directory: &Path) {
+    for name in ["sandboxd", "sandbox-agent"] {
+        let new = directory.join(format!("{name}.new"));
+        std::fs::copy(version.programs().join(name), &new).unwrap();
+        std::fs::rename(new, directory.join(name)).unwrap();
+    }
+}
+
+async fn everything_survives(end: End) {
+    let world = World::new(Version::Previous).await;
+    let client = world.service.account().await.unwrap();
+    let keys = records::Keys::prepare(&world).await;
+    let replays = replays::Replays::prepare(&client).await;
+    let reach = reach::Reach::prepare(&world, &client).await;
+    let paused = paused::Paused::prepare(&client).await;
+    let mut running = running::Running::prepare(&client).await;
+    let timers = timers::Timers::prepare(&client).await;
+    let records = records::Records::take(&client).await;
+    world.end(end).await;
+    running.read_the_rest().await;
+    install(Version::Current, world.programs.path());
+    world.service.boot().await.unwrap();
+
+    let client = client.apart();
+    records.verify(&client).await;
+    keys.verify().await;
+    replays.verify(&client).await;
+    usage(&client).await;
+    reach.verify(&world, &client).await;
+    paused.verify(&client).await;
+    running.verify(&world, &client).await;
+    timers.verify(&client).await;
+    from_the_pool(&client).await;
+    if matches!(end, End::Term) {
+        world.downgrade_and_upgrade().await;
+    }
+    let client = client.apart();
+    let ids = live(&client).await;
+    assert!(!ids.is_empty());
+    for id in &ids {
+        client.delete(&at(id)).await.unwrap().is(200).unwrap();
+    }
+    nothing_is_left(&world, &ids).await;
+}
+
+#[tokio::test]
+#[ignore = "run by ./dev upgrade, which builds the previous programs"]
+async fn everything_survives_an_upgrade_after_sigterm() {
+    everything_survives(End::Term).await;
+}
+
+#[tokio::test]
+#[ignore = "run by ./dev upgrade, which builds the previous programs"]
+async fn everything_survives_an_upgrade_after_sigkill() {
+    everything_survives(End::Kill).await;
+}
+
+/// What the current daemon counts of an account that the previous one served.
+async fn usage(client: &Client) {
+    let usage = client.get("/v1/usage").await.unwrap().is(200).unwrap();
+    let used = |name: &str| number(&usage[name]["used"]);
+    let live = live(client).await.len() as u64;
+    let running = client.get("/v1/sandboxes?state=running&limit=100").await.unwrap().is(200).unwrap();
+    assert_eq!(used("sandboxes"), live, "{usage}");
+    assert_eq!(used("vcpus"), 2 * number(&running["pagination"]["total"]), "{usage}");
+    assert_eq!(used("diskMb"), 5120 * live, "{usage}");
+    for name in ["executionLogBytes", "idempotencyBytes", "eventBytes", "postedEventBytes"] {
+        assert!(used(name) > 0, "{name} of {usage}");
+    }
+}
+
+/// A sandbox of the size that the warm pool has.
+async fn from_the_pool(client: &Client) {
+    let body = json!({ "image": Service::image() });
+    let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
+    assert_eq!(output(client, &id, "echo of the pool").await, "of the pool\n");
+    client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+}
+
+async fn live(client: &Client) -> Vec<String> {
+    let listed = client.get(&format!("{SANDBOXES}?limit=100")).await.unwrap().is(200).unwrap();
+    let all = listed["data"].as_array().unwrap().iter();
+    all.filter(|sandbox| sandbox["state"] != "terminated").map(|sandbox| text(&sandbox["id"])).collect()
+}
+
+/// Nothing on the host belongs to sandboxes that were terminated.
+async fn nothing_is_left(world: &World, ids: &[String]) {
+    let mut strays = Vec::new();
+    until("nothing is left", async || {
+        strays = e2e::strays(&world.service.place, &e2e::Expected::default());
+        strays.retain(|stray| ids.iter().any(|id| stray.contains(id.as_str())));
+        strays.is_empty()
+    })
+    .await;
+}
+
+/// The body of a sandbox that is small and stays awake.
+fn small() -> Value {
+    json!({
+        "image": Service::image(),
+        "resources": { "memoryMb": 2048, "diskMb": 5120 },
+        "timeoutMs": 3_600_000,
+        "idleTimeoutMs": 0,
+    })
+}
+
+fn with(mut body: Value, field: &str, value: Value) -> Value {
+    body[field] = value;
+    body
+}
+
+async fn created(client: &Client, body: &Value) -> String {
+    text(&client.post(SANDBOXES, body).await.unwrap().is(201).unwrap()["id"])
+}
+
+fn at(id: &str) -> String {
+    format!("{SANDBOXES}/{id}")
+}
+
+fn verb(id: &str, verb: &str) -> String {
+    format!("{SANDBOXES}/{id}/{verb}")
+}
+
+/// Sends a request that has no body and must succeed.
+async fn order(client: &Client, id: &str, word: &str) -> Value {
+    client.order(&verb(id, word)).await.unwrap().is(200).unwrap()
+}
+
+async fn ran(client: &Client, id: &str, command: &str) -> Value {
+    let body = json!({ "command": command });
+    client.post(&verb(id, "execute"), &body).await.unwrap().is(200).unwrap()
+}
+
+/// The output of a command that must succeed.
+async fn output(client: &Client, id: &str, command: &str) -> String {
+    let result = ran(client, id, command).await;
+    assert_eq!(result["exitCode"], 0, "{command}: {result}");
+    text(&result["stdout"])
+}
+
+async fn state(client: &Client, id: &str) -> String {
+    text(&client.get(&at(id)).await.unwrap().is(200).unwrap()["state"])
+}
+
+async fn write(client: &Client, id: &str, path: &str, content: &[u8]) {
+    let path = verb(id, &format!("files?path={path}&parents=true"));
+    let call = client.call(Method::PUT, &path).body("application/octet-stream", content.to_vec());
+    call.send().await.unwrap().is(200).unwrap();
+}
+
+async fn read(client: &Client, id: &str, path: &str) -> Vec<u8> {
+    let answer = client.get(&verb(id, &format!("files?path={path}"))).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.body.to_vec()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no whole number: {value}"))
+}
+
+/// Waits for a condition; the timeout is for a machine under load.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

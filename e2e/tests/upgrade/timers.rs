@@ -1,0 +1,38 @@
+//! Timers that the previous daemon started end under the current one.
+
+use e2e::service::Client;
+use serde_json::{Value, json};
+
+use crate::{at, created, small, state, text, until, with};
+
+/// Longer than everything between the creation of these sandboxes and the end of the previous daemon.
+const TIMEOUT_MS: u64 = 20_000;
+
+pub struct Timers {
+    idle: String,
+    short: String,
+}
+
+impl Timers {
+    pub async fn prepare(client: &Client) -> Self {
+        let idle = created(client, &with(small(), "idleTimeoutMs", json!(TIMEOUT_MS))).await;
+        let short = created(client, &with(small(), "timeoutMs", json!(TIMEOUT_MS))).await;
+        Self { idle, short }
+    }
+
+    pub async fn verify(&self, client: &Client) {
+        until("the idle sandbox is paused", async || state(client, &self.idle).await == "paused").await;
+        let ended = async || client.get(&at(&self.short)).await.unwrap().status == 404;
+        until("the lifetime is over", ended).await;
+        assert_eq!(self.reason(client, &self.idle, "sandbox.paused").await, "idle");
+        assert_eq!(self.reason(client, &self.short, "sandbox.terminated").await, "timeout");
+    }
+
+    async fn reason(&self, client: &Client, id: &str, kind: &str) -> String {
+        let page =
+            client.get(&format!("/v1/events?sandboxId={id}&type={kind}")).await.unwrap().is(200).unwrap();
+        let [event] = &page["data"].as_array().unwrap()[..] else { panic!("not one {kind}: {page}") };
+        let data: &Value = &event["data"];
+        text(&data["reason"])
+    }
+}
