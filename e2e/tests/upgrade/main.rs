@@ -61,12 +61,13 @@ struct World {
 
 impl World {
     async fn new(version: Version) -> Self {
+        // Built from packages, so before the thread leaves the host's network.
+        e2e::rootfs().unwrap();
         let internet = Internet::new().unwrap();
         internet.enter().unwrap();
         internet.watch().unwrap();
         internet.web().unwrap();
         let programs = tempfile::Builder::new().prefix("sandboxd-test-programs-").tempdir().unwrap();
-        install(version, programs.path());
         // The defaults of the product where the harness has others, because an upgrade changes defaults too.
         let options = ServiceOptions::default()
             .programs(programs.path())
@@ -75,8 +76,22 @@ impl World {
             .with("limits", "concurrent_executions", "20")
             .with("egress", "resolver", &format!("\"{RESOLVER}\""))
             .with("pool", &format!("\"{}\"", Service::image()), "1");
-        let service = Service::start(&options).await.unwrap();
-        Self { service, internet, programs }
+        let world = Self { service: Service::new(&options).unwrap(), internet, programs };
+        world.start(version).await;
+        world
+    }
+
+    /// Starts the daemon of this version.
+    async fn start(&self, version: Version) {
+        install(version, self.programs.path());
+        self.service.boot().await.unwrap();
+        let running = format!("/proc/{}/exe", self.service.pid().unwrap());
+        let size = |file: &Path| std::fs::metadata(file).unwrap().len();
+        assert_eq!(
+            size(Path::new(&running)),
+            size(&version.programs().join("sandboxd")),
+            "another version runs"
+        );
     }
 
     fn site(&self, name: &str) -> Site {
@@ -86,8 +101,7 @@ impl World {
     /// Ends the daemon, replaces the programs, and starts the current daemon.
     async fn upgrade(&self, end: End) {
         self.end(end).await;
-        install(Version::Current, self.programs.path());
-        self.service.boot().await.unwrap();
+        self.start(Version::Current).await;
     }
 
     async fn end(&self, end: End) {
@@ -112,8 +126,7 @@ impl World {
                 assert!(text.contains("and this program knows up to"), "{text}");
             }
         }
-        install(Version::Current, self.programs.path());
-        self.service.boot().await.unwrap();
+        self.start(Version::Current).await;
     }
 }
 
@@ -133,13 +146,13 @@ async fn everything_survives(end: End) {
     let replays = replays::Replays::prepare(&client).await;
     let reach = reach::Reach::prepare(&world, &client).await;
     let paused = paused::Paused::prepare(&client).await;
+    let stopped = paused::Stopped::prepare(&world, &client).await;
     let mut running = running::Running::prepare(&client).await;
     let timers = timers::Timers::prepare(&client).await;
     let records = records::Records::take(&client).await;
     world.end(end).await;
     running.read_the_rest().await;
-    install(Version::Current, world.programs.path());
-    world.service.boot().await.unwrap();
+    world.start(Version::Current).await;
 
     let client = client.apart();
     records.verify(&client).await;
@@ -148,6 +161,7 @@ async fn everything_survives(end: End) {
     usage(&client).await;
     reach.verify(&world, &client).await;
     paused.verify(&client).await;
+    stopped.verify(&client).await;
     running.verify(&world, &client).await;
     timers.verify(&client).await;
     from_the_pool(&client).await;
@@ -260,6 +274,14 @@ async fn output(client: &Client, id: &str, command: &str) -> String {
 
 async fn state(client: &Client, id: &str) -> String {
     text(&client.get(&at(id)).await.unwrap().is(200).unwrap()["state"])
+}
+
+/// Kills the first process of a sandbox, which ends all others, and waits until the daemon has noticed.
+async fn lose_processes(world: &World, client: &Client, id: &str) {
+    let pid_file = world.service.place.run.join("sandboxes").join(id).join("first.pid");
+    let pid: i32 = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    until("the loss of its processes is noticed", async || state(client, id).await == "paused").await;
 }
 
 async fn write(client: &Client, id: &str, path: &str, content: &[u8]) {

@@ -1,11 +1,12 @@
-//! A paused sandbox stays paused; its processes and executions continue when it is resumed.
+//! Paused sandboxes stay paused. Frozen processes and executions continue after a resume; without processes, a sandbox starts
+//! again on its disk.
 
 use e2e::service::Client;
 use serde_json::json;
 
 use crate::executions::Counting;
 use crate::running::Background;
-use crate::{created, order, output, read, small, state, verb, write};
+use crate::{World, created, lose_processes, order, output, read, small, state, verb, write};
 
 pub struct Paused {
     id: String,
@@ -39,5 +40,28 @@ impl Paused {
         assert_eq!(output(client, &id, "cat kept").await, "while paused");
         assert_eq!(state(client, &id).await, "running");
         background.verify(client, &id).await;
+    }
+}
+
+/// A sandbox whose processes had been lost before the upgrade.
+pub struct Stopped {
+    id: String,
+}
+
+impl Stopped {
+    pub async fn prepare(world: &World, client: &Client) -> Self {
+        let id = created(client, &small()).await;
+        write(client, &id, "kept", b"on the disk").await;
+        output(client, &id, "sync").await;
+        lose_processes(world, client, &id).await;
+        Self { id }
+    }
+
+    pub async fn verify(&self, client: &Client) {
+        assert_eq!(state(client, &self.id).await, "paused");
+        assert_eq!(output(client, &self.id, "cat kept").await, "on the disk");
+        order(client, &self.id, "pause").await;
+        order(client, &self.id, "resume").await;
+        assert_eq!(read(client, &self.id, "kept").await, b"on the disk");
     }
 }

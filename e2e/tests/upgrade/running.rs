@@ -5,7 +5,9 @@ use hyper::Method;
 use serde_json::json;
 
 use crate::executions::{Counting, Ended, Execution};
-use crate::{World, at, created, order, output, ran, read, small, state, until, verb, with, write};
+use crate::{
+    World, at, created, lose_processes, order, output, ran, read, small, state, until, verb, with, write,
+};
 
 /// A process in the background that counts in a file.
 pub struct Background {
@@ -116,13 +118,9 @@ impl Running {
     }
 }
 
-/// Its processes end, and it starts again on its disk, now with the current agent.
+/// It starts again on its disk, now with the current agent.
 async fn restarts(world: &World, client: &Client, id: &str) {
-    let pid_file = world.service.place.run.join("sandboxes").join(id).join("first.pid");
-    let pid: i32 = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    until("the loss of its processes is noticed", async || state(client, id).await == "paused").await;
+    lose_processes(world, client, id).await;
     order(client, id, "resume").await;
     assert_eq!(output(client, id, "cat notes/new; pgrep -c bash || true").await, "of the current daemon1\n");
     let shown = client.get(&at(id)).await.unwrap().is(200).unwrap();

@@ -72,7 +72,7 @@ impl<'a> Sbx<'a> {
         assert_eq!(output.status.code(), Some(3));
         assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("out\n", "err\n"));
         assert_eq!(self.says(&["exec", "--buffered", &id, "--", "printf", "%s|", "a b", ""]), "a b||");
-        assert!(self.says(&["ps", &id]).contains("ps"));
+        assert!(self.says(&["ps", &id]).starts_with("PID "));
         assert!(self.says(&["events", &id]).contains("exec.completed"));
         assert!(self.says(&["images"]).contains(Service::image()));
         self.says(&["rm", &id]);
@@ -155,7 +155,7 @@ async fn the_current_client_works_with_the_previous_daemon() {
     sbx.streams();
     // An endpoint that a previous daemon may lack ends with a message and not with a crash.
     let output = sbx.run(&["usage"]);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    assert!(matches!(output.status.code(), Some(0 | 125)), "{output:?}");
     assert_eq!(output.status.success(), output.stderr.is_empty(), "{output:?}");
 }
 
