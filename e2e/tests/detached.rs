@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use api::SandboxId;
 use e2e::{Daemon, Expected, Place, Rig, RigOptions, Sweeper, settled, with_rig};
 use engine::{
-    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent, OutputReader, TerminalSize,
+    DetachedRequest, EngineError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent, OutputReader,
+    TerminalSize,
 };
 use rules::OutputPosition;
 
@@ -221,5 +222,30 @@ async fn a_terminal_outlives_its_daemon() {
     let (_, status) = read(&rig, &id, &terminal, status.output).await;
     assert_eq!((status.state, status.exit_code), (ExecutionState::Exited, Some(4)));
     drop(attached);
+    rig.clear().await.unwrap();
+}
+
+/// The agent reports an end before the log has it. Input in between is too late, and no failure of the sandbox.
+#[tokio::test(flavor = "multi_thread")]
+async fn input_during_the_end_of_a_command_is_refused_as_too_late() {
+    let rig = Rig::new(RigOptions::default()).await.unwrap();
+    let id = rig.create().await.unwrap();
+    for round in 0..40 {
+        let terminal = detach(&rig, &id, on_terminal("exit 8")).await;
+        let beginning = OutputPosition::default();
+        let attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await;
+        // Slower machines attach after the end.
+        let Ok(attached) = attached else { continue };
+        let input = attached.input();
+        let typing = async {
+            loop {
+                if let Err(error) = input.write(b"x").await {
+                    return error;
+                }
+            }
+        };
+        let error = tokio::time::timeout(PATIENCE, typing).await.unwrap();
+        assert!(matches!(error, EngineError::ExecutionEnded { .. }), "round {round}: {error}");
+    }
     rig.clear().await.unwrap();
 }

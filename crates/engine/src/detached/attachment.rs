@@ -49,8 +49,10 @@ impl Input {
         let _turn = self.execution.stdin_lock.lock().await;
         self.check_open()?;
         let input = self.linked().await?;
-        let written = input.write_all(bytes).await;
-        written.map_err(|error| self.write_error(error))
+        match input.write_all(bytes).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.write_error(&input, error).await),
+        }
     }
 
     /// Closes the input; on a terminal by `^D`.
@@ -71,7 +73,11 @@ impl Input {
     }
 
     pub async fn signal(&self, signal: i32) -> Result<(), EngineError> {
-        self.linked().await?.signal(signal).map_err(|error| self.write_error(error))
+        let input = self.linked().await?;
+        match input.signal(signal) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.write_error(&input, error).await),
+        }
     }
 
     /// Kills the execution's process tree and waits for its end.
@@ -114,8 +120,18 @@ impl Input {
         }
     }
 
-    /// The error of a failed write: the execution ended, or the link was lost.
-    fn write_error(&self, error: LinkError) -> EngineError {
+    /// The error of a failed write over `failed`: the execution ended, or the link was lost. The link knows of the end before
+    /// it is in the log, so this waits until the log writer has handled one or the other.
+    async fn write_error(&self, failed: &DetachedInput, error: LinkError) -> EngineError {
+        let mut progress = self.execution.progress.subscribe();
+        let mut input = self.execution.input.subscribe();
+        let is_other = |input: &Option<DetachedInput>| input.as_ref().is_none_or(|now| !now.is_same(failed));
+        tokio::select! {
+            biased;
+            _ = progress.wait_for(|progress| progress.log.end.is_some()) => {}
+            _ = input.wait_for(is_other) => {}
+            () = tokio::time::sleep(INPUT_TIMEOUT) => {}
+        }
         if self.execution.is_running() { error.into() } else { self.execution.ended_error() }
     }
 }

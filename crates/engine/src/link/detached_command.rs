@@ -169,6 +169,11 @@ impl DetachedInput {
         self.agent.inner.send(&ToGuest::Signal { op: self.number, signal })
     }
 
+    /// Whether both lead to the same command over the same link.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.op, &other.op)
+    }
+
     pub fn killer(&self) -> Killer {
         Killer::new(self.agent.clone(), self.number)
     }
