@@ -73,7 +73,7 @@ impl<'a> Sbx<'a> {
         assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("out\n", "err\n"));
         assert_eq!(self.says(&["exec", "--buffered", &id, "--", "printf", "%s|", "a b", ""]), "a b||");
         assert!(self.says(&["ps", &id]).starts_with("PID "));
-        assert!(self.says(&["events", &id]).contains("exec.completed"));
+        assert!(self.says(&["events", &id]).contains("sandbox.resumed"));
         assert!(self.says(&["images"]).contains(Service::image()));
         self.says(&["rm", &id]);
         assert_eq!(self.says(&["ls", "-q"]), "");
